@@ -51,12 +51,14 @@ globals().update({name: function if isinstance(function, _C.Op) else overrides._
 _C._nn.__dict__.update(_ops.namespaces["nn"])
 for _space in ("fft", "linalg", "special"):      # torch._C._fft.fft_fft: the names in code that torch.fx generates
     vars(_C)[f"_{_space}"] = type(_C._nn)(**{f"{_space}_{name}": op for name, op in _ops.namespaces[_space].items()})
-_tensor.install_methods(_ops.methods)
+for _space in _absent.INNER:
+    vars(getattr(_C, _space)).update({**_absent.INNER[_space], **vars(getattr(_C, _space))})
+_tensor.install_methods({name: overrides._overridable(found) for name, found in _absent.METHODS.items()} | _ops.methods)
 from mindtorch_v2 import _transforms, fft, linalg, special
 from mindtorch_dropin import install
-globals().update({name: found for name, found in (_absent.FUNCTIONS | _absent.QSCHEMES | _absent.READERS |
-                                                           _absent.SCHEMAS).items()
-                  if name not in globals()})
+globals().update({name: overrides._overridable(found) for name, found in _absent.FUNCTIONS.items()
+                  if name not in globals() and name not in _absent.SCHEMAS})
+globals().update({name: found for name, found in (_absent.QSCHEMES | _absent.SCHEMAS).items() if name not in globals()})
 qscheme = _absent.qscheme
 globals().update(_legacy.removed)
 Storage, legacy_contiguous_format = FloatStorage, contiguous_format      # noqa: F821  names of the tables above
@@ -72,14 +74,16 @@ _DEFERRED = ("npu", "nn", "optim", "utils", "serialization", "multiprocessing", 
           "func", "profiler", "library", "hub", "_subclasses", "sparse", "nested", "distributed", "futures", "functional", "ao",
           "_utils", "__future__",
           "_utils_internal", "_jit_internal", "_tensor_str", "_inductor", "_refs", "_prims", "_prims_common", "_native",
-          "_logging", "_vendor", "_higher_order_ops",
+          "_logging", "_vendor", "_higher_order_ops", "_library",
           "masked", "quasirandom", "_custom_ops", "onnx", "_VF")
 _FROM = {"GradScaler": "amp.grad_scaler", "svd_lowrank": "_lowrank", "pca_lowrank": "_lowrank", "lobpcg": "_lobpcg",
          "to_dlpack": "utils.dlpack", "_disable_dynamo": "_compile", "cond": "functional",
+         "while_loop": "functional",
          "vmap": "func", "ops": "library", "Future": "futures", "ScriptModule": "_jit_internal", "Event": "accelerator",
          "Stream": "accelerator",
          "get_device_module": "accelerator", "_register_device_module": "accelerator",
-         "load": "serialization", "save": "serialization"}
+         "load": "serialization", "save": "serialization",
+         "PyTorchFileReader": "_file_records", "PyTorchFileWriter": "_file_records"}
 _FROM |= dict.fromkeys(("lstm", "gru", "rnn_tanh", "rnn_relu", "lstm_cell", "gru_cell", "rnn_tanh_cell", "rnn_relu_cell"), "_VF")
 _FROM |= dict.fromkeys((
     "autocast", "is_autocast_enabled", "set_autocast_enabled", "get_autocast_dtype", "set_autocast_dtype",
@@ -88,12 +92,38 @@ _FROM |= dict.fromkeys((
     "set_autocast_cpu_dtype", "get_autocast_gpu_dtype", "set_autocast_gpu_dtype"), "amp.autocast_mode")
 _DEFERRED += ("fx", "export", "_export", "monitor", "_commands", "_functorch", "_guards", "_progress", "_decomp", "package")
 _deferred.defer(__name__, {name: _FROM.get(name, name) for name in (*_DEFERRED, *_FROM)}, plain_lookup=True)
+vars(cuda).update(_legacy.cuda_tensor_types)
 _deferred.defer(cuda.__name__, {"amp": "cuda.amp"})
 _deferred.defer(autograd.__name__, {"profiler": "autograd.profiler", "kineto_available": "autograd.profiler",
                                     **dict.fromkeys(("_check_batched", "_check_batched_forward"), "_functorch.batched_checks")})
 _deferred.defer(_ops.__name__, {"npu": "_ops.npu", **dict.fromkeys(("OpOverload", "OpOverloadPacket",
                                                                     "HigherOrderOperator"), "library")})
 vars(_ops)["DispatchKey"] = _absent.DispatchKey
+# Names of torch's core that few programs read, by torch._C and torch._C._autograd.
+_CORE_NAMES = (
+    "_get_deterministic_algorithms _get_deterministic_algorithms_warn_only _get_float32_matmul_precision "
+    "_get_warnAlways _is_autocast_available _get_deterministic_fill_uninitialized_memory _get_cudnn_enabled "
+    "_get_mkldnn_enabled _get_flash_sdp_enabled _get_math_sdp_enabled _get_mem_efficient_sdp_enabled "
+    "_get_cublas_allow_tf32 _get_default_device _autocast_supported_devices _is_any_autocast_enabled "
+    "_get_thread_name _has_cuda _has_cudnn _has_mps _has_xpu _has_magma Generator Size Future _VariableFunctions "
+    "_has_torch_function_unary _has_torch_function_variadic _infer_size _is_alias_of _increment_version "
+    "_get_tensor_metadata _group_tensors_by_device_and_dtype _is_torch_function_enabled "
+    "_is_torch_function_mode_enabled _is_fwd_grad_enabled _enter_dual_level _exit_dual_level "
+    "_jit_get_schemas_for_operator _dispatch_has_kernel _dispatch_has_kernel_for_dispatch_key "
+    "_jit_can_fuse_on_cpu _jit_can_fuse_on_gpu _jit_texpr_fuser_enabled _jit_nvfuser_enabled _jit_set_profiling_mode "
+    "_jit_set_profiling_executor _jit_override_can_fuse_on_cpu _jit_override_can_fuse_on_gpu _jit_set_texpr_fuser_enabled "
+    "_jit_set_nvfuser_enabled _jit_set_nvfuser_guard_mode _set_math_sdp_allow_fp16_bf16_reduction "
+    "_get_autograd_fallback_mode _set_autograd_fallback_mode")
+_AUTOGRAD_NAMES = (
+    "CreationMeta _push_saved_tensors_default_hooks _pop_saved_tensors_default_hooks "
+    "_saved_tensors_hooks_get_disabled_error_message _saved_tensors_hooks_is_enabled "
+    "_saved_tensors_hooks_disable _saved_tensors_hooks_enable _unsafe_set_version_counter _supported_activities "
+    "kineto_available")
+_deferred.defer(_C.__name__, {"PyTorchFileReader": "_file_records", "PyTorchFileWriter": "_file_records",
+                              "_AutoDispatchBelowAutograd": "_library.operator",
+                              "_AutoDispatchBelowADInplaceOrView": "_library.operator",
+                              **dict.fromkeys(_CORE_NAMES.split(), "_core_names")}, plain_lookup=True)
+_deferred.defer(_C._autograd.__name__, dict.fromkeys(_AUTOGRAD_NAMES.split(), "_core_names"), plain_lookup=True)
 
 
 def __dir__() -> list[str]:

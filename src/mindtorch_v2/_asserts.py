@@ -49,6 +49,13 @@ def _check_not_implemented(cond: Any, message: Callable[[], str] | None = None) 
     _check_with(NotImplementedError, cond, message)
 
 
+def _check_tensor_all_with(error_type: type, cond: Any, message: Callable[[], str] | None = None) -> None:
+    """Raises an error of that type where any item of a tensor of conditions is False."""
+    if not isinstance(cond, TensorBase):
+        raise TypeError(f"cond must be a tensor, but got {type(cond)}")
+    _check_with(error_type, bool(cond.all().item()), message)
+
+
 def _check_tensor_all(cond: Any, message: Callable[[], str] | None = None) -> None:
     """Raises RuntimeError unless every item of the bool tensor holds."""
     if not isinstance(cond, TensorBase):
@@ -105,5 +112,6 @@ def compiled_with_cxx11_abi() -> bool:
 
 asserts: dict[str, Any] = {function.__name__: function for function in (
     _check, _check_with, compiled_with_cxx11_abi,
-    _check_index, _check_value, _check_type, _check_not_implemented, _check_tensor_all, _check_is_size, _assert_async,
+    _check_index, _check_value, _check_type, _check_not_implemented, _check_tensor_all, _check_tensor_all_with, _check_is_size,
+    _assert_async,
     typename, is_nonzero, is_same_size)}

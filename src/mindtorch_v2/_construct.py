@@ -1,7 +1,9 @@
 """Tensors from data, and questions about objects: torch functions that are not ops."""
 from __future__ import annotations
 
+import functools
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 from mindtorch_v2 import _C
@@ -11,6 +13,8 @@ from mindtorch_v2._ops import ops
 from mindtorch_v2._storage import UntypedStorage
 from mindtorch_v2._tensor import Tensor
 from mindtorch_v2._typed_storage import TypedStorage
+
+_STRIDED = _C._named_constant("strided")
 
 
 def _check_flag(name: str, requires_grad: Any) -> None:
@@ -34,6 +38,8 @@ def tensor(data: Any, *, dtype: DType | None = None, device: Any = None, require
         warnings.warn("To copy construct from a tensor, it is recommended to use sourceTensor.detach().clone() or "
                       "sourceTensor.detach().clone().requires_grad_(True), rather than torch.tensor(sourceTensor).", stacklevel=2)
         device = data.device if device is None else device
+        if data.layout is not _STRIDED:
+            return _finish(data.detach().to(dtype=dtype, copy=True), device, requires_grad, pin_memory)
     return _finish(_C._from_data(data, dtype, False), device, requires_grad, pin_memory)
 
 
@@ -103,50 +109,64 @@ def is_storage(obj: Any) -> bool:
     return isinstance(obj, (_C.StorageBase, TypedStorage))
 
 
+def _question(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """A question about a tensor, which classes that take functions over answer themselves."""
+    @functools.wraps(function)
+    def ask(input: Any) -> Any:
+        if isinstance(input, TensorBase):
+            return function(input)
+        if hasattr(type(input), "__torch_function__"):
+            return input.__torch_function__(ask, (type(input),), (input,), {})
+        raise TypeError(f"{function.__name__}(): argument 'input' (position 1) must be Tensor, not {type(input).__name__}")
+    return ask
+
+
+@_question
 def is_floating_point(input: Any) -> bool:
     """Whether the items are floats."""
-    return _checked("is_floating_point", input).is_floating_point()
+    return input.is_floating_point()
 
 
+@_question
 def is_complex(input: Any) -> bool:
     """Whether the items are complex numbers."""
-    return _checked("is_complex", input).is_complex()
+    return input.is_complex()
 
 
-def _checked(name: str, input: Any) -> Any:
-    if not isinstance(input, TensorBase):
-        raise TypeError(f"{name}(): argument 'input' (position 1) must be Tensor, not {type(input).__name__}")
-    return input
-
-
+@_question
 def is_signed(input: Any) -> bool:
     """Whether the items may be negative."""
-    return _checked("is_signed", input).is_signed()
+    return input.is_signed()
 
 
+@_question
 def is_conj(input: Any) -> bool:
     """Whether the conjugate bit is set: never, conj() computes at once."""
-    return _checked("is_conj", input).is_conj()
+    return input.is_conj()
 
 
+@_question
 def is_neg(input: Any) -> bool:
     """Whether the negative bit is set: never, it computes at once."""
-    return _checked("is_neg", input).is_neg()
+    return input.is_neg()
 
 
+@_question
 def is_inference(input: Any) -> bool:
     """Whether it was made in inference mode."""
-    return _checked("is_inference", input).is_inference()
+    return input.is_inference()
 
 
+@_question
 def is_distributed(input: Any) -> bool:
     """False: a tensor is of one process."""
-    return _checked("is_distributed", input).is_distributed()
+    return input.is_distributed()
 
 
+@_question
 def get_device(input: Any) -> int:
     """The index of the device; -1 on the CPU."""
-    return _checked("get_device", input).get_device()
+    return input.get_device()
 
 
 def from_file(filename: str, shared: bool | None = None, size: int = 0, *, dtype: DType | None = None, layout: Any = None,
@@ -160,9 +180,10 @@ def from_file(filename: str, shared: bool | None = None, size: int = 0, *, dtype
     return made._requires_grad_(True) if requires_grad else made
 
 
+@_question
 def numel(input: Any) -> int:
     """How many items there are."""
-    return _checked("numel", input).numel()
+    return input.numel()
 
 
 def is_grad_enabled() -> bool:

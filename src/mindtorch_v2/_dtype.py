@@ -1,6 +1,8 @@
 """finfo and iinfo: the limits of dtypes."""
 from __future__ import annotations
 
+from typing import Any
+
 from mindtorch_v2._C import DTYPE_NAMES, _dtype_named, dtype, get_default_dtype
 
 # bits, the largest value, the smallest normal one, eps, decimal digits. The eps of float8_e5m2fnuz is half of what it should
@@ -14,13 +16,19 @@ _FLOATS = {"float16": (16, 65504.0, 2.0**-14, 2.0**-10, 3), "bfloat16": (16, (2 
 _INTEGERS = frozenset(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))
 
 
+# Python's types of numbers, which stand for these dtypes.
+_PYTHON: Any = {float: _dtype_named("float64"), complex: _dtype_named("complex128"), int: _dtype_named("int64"),
+                bool: _dtype_named("bool")}
+
+
 class finfo:
     """The limits of a floating-point dtype."""
 
     def __init__(self, type: dtype | None = None) -> None:
         type = type or get_default_dtype()
+        type = _PYTHON.get(type, type)
         if not isinstance(type, dtype):
-            raise TypeError(f"finfo() takes a torch.dtype, got {type!r}")
+            raise TypeError(f"finfo(): argument 'type' (position 1) must be torch.dtype, not {type.__class__.__name__}")
         type = type.to_real() if type.is_complex else type
         name = type._name
         if name not in _FLOATS:
@@ -49,9 +57,12 @@ class iinfo:
     """The limits of an integer dtype."""
 
     def __init__(self, type: dtype) -> None:
-        if isinstance(type, dtype) and type._name == "bool":
+        type = _PYTHON.get(type, type)
+        if not isinstance(type, dtype):
+            raise TypeError(f"iinfo(): argument 'type' (position 1) must be torch.dtype, not {type.__class__.__name__}")
+        if type._name == "bool":
             raise TypeError("torch.bool is not supported by torch.iinfo")
-        if not isinstance(type, dtype) or type._name not in _INTEGERS:
+        if type._name not in _INTEGERS:
             raise TypeError("torch.iinfo() requires an integer input type. Use torch.finfo to handle 'torch.iinfo'")
         self.dtype = type._name
         self.bits = type.itemsize * 8

@@ -60,6 +60,11 @@ def refuse_all(package: str, why: str) -> Callable[[str], Any]:
     return find
 
 
+def _none_counted(device: Any = None) -> int:
+    """0."""
+    return 0
+
+
 def no_devices(word: str) -> dict[str, Any]:
     """What a module of devices of a kind that is not here has: it finds none, and what needs one refuses."""
     def is_available() -> bool:
@@ -80,7 +85,34 @@ def no_devices(word: str) -> dict[str, Any]:
         """Refuses: there is no such device."""
         raise AssertionError(f"Torch not compiled with {word} enabled: the devices are cpu and npu")
 
-    return {"is_available": is_available, "device_count": device_count, "empty_cache": empty_cache,
+    def memory_stats(device: Any = None) -> dict[str, Any]:
+        """Empty."""
+        return {}
+
+    def get_rng_state_all() -> list[Any]:
+        """Empty: there is no device that could have a state."""
+        return []
+
+    def set_rng_state_all(new_states: Any) -> None:
+        """Sets the state of each device: of none."""
+
+    class device:
+        """A with block on a device, which changes nothing."""
+
+        def __init__(self, device: Any) -> None:
+            pass
+
+        def __enter__(self) -> None:
+            pass
+
+        def __exit__(self, *exc: Any) -> None:
+            pass
+
+    return {"is_available": is_available, "device_count": device_count, "empty_cache": empty_cache, "device": device,
+            "memory_stats": memory_stats, "get_rng_state_all": get_rng_state_all, "set_rng_state_all": set_rng_state_all,
+            "reset_peak_memory_stats": empty_cache, "get_rng_state": synchronize, "set_rng_state": manual_seed_all,
+            **dict.fromkeys(("memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved"), _none_counted),
+            **dict.fromkeys(("get_device_name", "get_device_properties", "get_device_capability", "mem_get_info"), synchronize),
             **dict.fromkeys(("is_initialized", "is_bf16_supported", "is_current_stream_capturing"), is_available),
             **dict.fromkeys(("manual_seed", "manual_seed_all"), manual_seed_all),
             **dict.fromkeys(("synchronize", "current_device", "current_stream", "set_device"), synchronize)}

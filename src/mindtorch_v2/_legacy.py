@@ -35,11 +35,19 @@ class _TensorType(type):
         return _legacy_tensor(*args, dtype=cls.dtype, device=cls._device)   # type: ignore[attr-defined]
 
 
-def _types(device: str, module: str) -> dict[str, type]:
-    return {word + "Tensor": _TensorType(word + "Tensor", (), {
-        "dtype": _C._dtype_named(name), "_device": device, "is_cuda": False, "__module__": module, "is_sparse": False,
+def _types(device: str, module: str, kind: type = _TensorType) -> dict[str, type]:
+    return {word + "Tensor": kind(word + "Tensor", (), {
+        "dtype": _C._dtype_named(name), "_device": device, "is_cuda": device == "cuda", "__module__": module, "is_sparse": False,
         "layout": _C._named_constant("strided"), "__doc__": f"Tensors of {name} on {device}."})
         for word, name in zip(_C.TYPE_WORDS, _C.DTYPE_NAMES) if word in _WORDS}
+
+
+class _AbsentType(_TensorType):
+    """torch.cuda.FloatTensor: a type for isinstance, of which no tensor can be made."""
+
+    def __call__(cls, *args: Any, device: Any = None) -> Any:
+        """Refuses: there are no such devices."""
+        raise TypeError(f"type {cls.__module__}.{cls.__name__} not available. Torch not compiled with CUDA enabled.")
 
 
 class _SparseType(_TensorType):
@@ -92,6 +100,10 @@ class _StorageType(_TensorType):
             wrap_storage = untyped_of(args[0] if args else 0, kind.dtype, Device(kind._device))
         return TypedStorage(wrap_storage=wrap_storage, dtype=kind.dtype)
 
+    def from_buffer(cls, *args: Any, **kwargs: Any) -> Any:
+        """A storage with a copy of the items in a buffer."""
+        return TypedStorage.from_buffer(*args, dtype=cls.dtype, **kwargs)   # type: ignore[attr-defined]
+
     def from_file(cls, filename: str, shared: bool = False, size: int = 0) -> Any:
         """A storage of a number of items over a file."""
         kind: Any = cls
@@ -133,6 +145,7 @@ removed = {name: _refusal(name, instead) for name, instead in (
 
 tensor_types = _types("cpu", "torch")
 npu_tensor_types = _types("npu", "torch.npu")
+cuda_tensor_types = _types("cuda", "torch.cuda", _AbsentType)
 sparse_types = _sparse_types()
 storage_types, npu_storage_types = _storages("cpu", "torch"), _storages("npu", "torch.npu")
 NAMED_TYPES.update({(kind.dtype, kind._device): kind   # type: ignore[attr-defined]

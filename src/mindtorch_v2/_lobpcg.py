@@ -9,6 +9,7 @@ import mindtorch_v2 as torch
 __all__ = ["lobpcg"]
 
 
+@torch.overrides._overridable
 def lobpcg(A: Any, k: int | None = None, B: Any = None, X: Any = None, n: int | None = None, iK: Any = None,
            niter: int | None = None, tol: float | None = None, largest: bool | None = None, method: str | None = None,
            tracker: Callable[[Any], None] | None = None, ortho_iparams: Any = None, ortho_fparams: Any = None,

@@ -22,6 +22,7 @@ def get_approximate_basis(A: Any, q: int, niter: int | None = 2, M: Any = None) 
     return Q
 
 
+@torch.overrides._overridable
 def svd_lowrank(A: Any, q: int | None = 6, niter: int | None = 2, M: Any = None) -> tuple[Any, Any, Any]:
     """U, S and V of about A - M = U diag(S) V^H, q singular values at most."""
     q = 6 if q is None else q
@@ -39,6 +40,7 @@ def svd_lowrank(A: Any, q: int | None = 6, niter: int | None = 2, M: Any = None)
     return (V, S, U) if wide else (U, S, V)
 
 
+@torch.overrides._overridable
 def pca_lowrank(A: Any, q: int | None = None, center: bool = True, niter: int = 2) -> tuple[Any, Any, Any]:
     """The first q principal components: svd_lowrank of A, its columns centred if center is true."""
     m, n = A.shape[-2:]

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 _WORDS = {"None": None, "True": True, "False": False, "Mean": 1, "Sum": 2,
           "contiguous_format": None, "long": None, "strided": None}
-_TYPE = re.compile(r"(?P<base>[A-Za-z]+)(?P<alias>\([a-z!*\s>|-]+\))?(?P<inner>\?)?"
+_TYPE = re.compile(r"(?P<base>[A-Za-z]+)(?P<alias>\([a-z\d!*\s>|-]+\))?(?P<inner>\?)?"
                    r"(?P<list>\[(?P<size>\d*)\])?(?P<optional>\?)?$")
 _HEAD = re.compile(r"(?P<name>\w+)(\.(?P<overload>\w+))?\((?P<params>.*)\) -> (?P<returns>.*)$", re.S)
 

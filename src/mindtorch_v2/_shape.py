@@ -35,6 +35,10 @@ class Size(tuple[int, ...]):
         return tuple.__new__(Size, value) if isinstance(index, slice) else value
 
     def __add__(self, other: tuple[int, ...]) -> Size:   # type: ignore[override]
+        if not isinstance(other, tuple):
+            if isinstance(other, list):
+                raise TypeError("can only concatenate tuple (not list) to torch.Size")
+            return NotImplemented
         return tuple.__new__(Size, tuple(self) + tuple(other))
 
     def __radd__(self, other: tuple[int, ...]) -> Size:
@@ -51,12 +55,12 @@ class Size(tuple[int, ...]):
 
 
 def broadcast(a: Sequence[int], b: Sequence[int]) -> tuple[int, ...]:
-    """The shape that two shapes broadcast to."""
+    """The shape that two shapes broadcast to. Where they do not, torch names the last dim that does not fit."""
     rank = max(len(a), len(b))
     a, b = (1,) * (rank - len(a)) + tuple(a), (1,) * (rank - len(b)) + tuple(b)
-    for d, (n, m) in enumerate(zip(a, b)):
-        if n != m and 1 not in (n, m):
-            raise RuntimeError(f"The size of tensor a ({n}) must match the size of tensor b ({m}) at non-singleton "
+    for d in range(rank - 1, -1, -1):
+        if a[d] != b[d] and 1 not in (a[d], b[d]):
+            raise RuntimeError(f"The size of tensor a ({a[d]}) must match the size of tensor b ({b[d]}) at non-singleton "
                                f"dimension {d}")
     return tuple(m if n == 1 else n for n, m in zip(a, b))
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import sys
 from typing import Any
 
 from mindtorch_v2 import _C
@@ -44,6 +45,8 @@ def over_device_memory(address: int, size: int, device: Any, owner: Any) -> Unty
 class UntypedStorage(StorageBase):
     """A block of bytes on a device."""
 
+    is_sparse = is_hpu = False
+
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
             start, stop, step = index.indices(len(self))
@@ -56,15 +59,21 @@ class UntypedStorage(StorageBase):
             raise TypeError(f"can't index a torch.UntypedStorage with {type(index).__name__}")
         if not -len(self) <= index < len(self):
             raise IndexError(f"index {index} out of range for storage of size {len(self)}")
-        return memoryview(self)[index]
+        return self._bytes()[index].item()
 
     def __setitem__(self, index: Any, value: Any) -> None:
+        if not isinstance(index, (int, slice)) and not hasattr(index, "__index__"):
+            raise RuntimeError(f"can't index a torch.UntypedStorage with {type(index).__name__}")
+        if isinstance(value, (str, float)):
+            raise RuntimeError(f"can only set storage content with a int types, but got {type(value).__name__} instead")
+        if not isinstance(index, slice) and not -len(self) <= index < len(self):
+            raise RuntimeError("out of bounds")
         if isinstance(value, int) and isinstance(index, slice):
             value = bytes([value & 255]) * len(range(*index.indices(len(self))))
         memoryview(self)[index] = value & 255 if isinstance(value, int) else value
 
     def __repr__(self) -> str:
-        shown = "".join(f" {v}\n" for v in memoryview(self)) if self.device.type == "cpu" else "...\n"
+        shown = "".join(f" {v}\n" for v in self.tolist()) if self.device.type == "cpu" else "...\n"
         return f"{shown}[torch.storage.UntypedStorage(device={self.device}) of size {len(self)}]"
 
     def __iter__(self) -> Any:
@@ -73,7 +82,7 @@ class UntypedStorage(StorageBase):
     def tolist(self) -> list[int]:
         if self.device.type == "meta":
             raise NotImplementedError("Not available for 'meta' device type")
-        return list(memoryview(self.cpu()))
+        return self._bytes().tolist()
 
     def _bytes(self) -> Any:
         """The storage as a tensor of bytes."""
@@ -85,6 +94,41 @@ class UntypedStorage(StorageBase):
     def copy_(self, source: UntypedStorage, non_blocking: bool | None = None) -> UntypedStorage:
         self._bytes().copy_(source._bytes(), bool(non_blocking))
         return self
+
+    def byteswap(self, dtype: Any) -> None:
+        """Reverses the bytes of every item of a dtype; of complex numbers, those of both parts."""
+        n = dtype.itemsize // (2 if dtype.is_complex else 1)
+        memory, before = memoryview(self), bytes(self)
+        for at in range(n if n > 1 else 0):
+            memory[at::n] = before[n - 1 - at::n]
+
+    @classmethod
+    def from_buffer(cls, buffer: Any, byte_order: str | None = None, count: int = -1, offset: int = 0, *,
+                    dtype: Any) -> UntypedStorage:
+        """A storage with a copy of the items in a buffer, which lie there in the given order of bytes."""
+        if dtype.itemsize > 1 and byte_order is None:
+            raise RuntimeError("function missing required argument 'byte_order' (pos 2)")
+        if byte_order not in (None, "native", "big", "little"):
+            raise ValueError(f"invalid byte_order '{byte_order}' (expected 'big', 'little', or 'native')")
+        data = memoryview(buffer).cast("B")
+        if not 0 <= offset <= len(data):
+            raise ValueError(f"offset must be non-negative and no greater than buffer length ({len(data)}), but got {offset}")
+        if count < 0 and (len(data) - offset) % dtype.itemsize:
+            raise ValueError(f"buffer size ({len(data)}) must be a multiple of element size ({dtype.itemsize})")
+        size = len(data) - offset if count < 0 else count * dtype.itemsize
+        if offset + size > len(data):
+            raise ValueError(f"buffer has only {len(data) - offset} elements after offset {offset}, but specified a size of "
+                             f"{count}")
+        items = bytes(data[offset:offset + size])
+        made = cls._from_bytes(bytes(map(bool, items)) if dtype is _C._dtype_named("bool") else items)
+        if byte_order not in (None, "native", sys.byteorder):
+            made.byteswap(dtype)
+        return made
+
+    @classmethod
+    def _new_shared(cls, size: int, *, device: Any = "cpu") -> UntypedStorage:
+        """A storage in memory that other processes can share."""
+        return cls(size, device=device).share_memory_()
 
     def fill_(self, value: int) -> UntypedStorage:
         self._bytes().fill_(int(value) & 255)

@@ -13,6 +13,7 @@ from mindtorch_v2 import _C
 from mindtorch_v2._C import TensorMethods, _disabled_torch_function_impl
 from mindtorch_v2._C import device as Device
 from mindtorch_v2._C import dtype as DType
+from mindtorch_v2._offered_members import offer_members
 from mindtorch_v2._printing import tensor_repr
 from mindtorch_v2._shape import Size
 from mindtorch_v2._typed_storage import NAMED_TYPES, TypedStorage
@@ -46,6 +47,8 @@ class Tensor(TensorMethods):
         default = getattr(cls.__torch_function__, "__func__", None) is Tensor.__torch_function__.__func__   # type: ignore
         if "__torch_dispatch__" in vars(cls) and default:
             cls.__torch_function__ = _disabled_torch_function_impl   # type: ignore[method-assign]
+        elif not default and cls.__torch_function__ is not _disabled_torch_function_impl:
+            offer_members(cls, Tensor)
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -75,7 +78,7 @@ class Tensor(TensorMethods):
                             f"{type(require_grad).__name__}")
         made: Any = TensorMethods.__new__(cls)
         _C._adopt(made, data.detach())
-        made.requires_grad = require_grad
+        TensorMethods.requires_grad.__set__(made, require_grad)      # type: ignore[attr-defined]  # its class is not asked
         return made
 
     @staticmethod
@@ -94,6 +97,10 @@ class Tensor(TensorMethods):
         if type(self) is not Tensor and self.numel() and TensorMethods.untyped_storage(self).nbytes() == 0:
             return False                         # a wrapper: its class has the values
         return not self.is_meta and not _C._has_tangents(self)
+
+    def _known(self) -> Any:
+        """item() where the value may be taken out, else None: what only checks it does without there."""
+        return self.item() if self._readable else None
 
     def _fresh(self) -> Any:
         """The same value without history."""
@@ -153,11 +160,16 @@ class Tensor(TensorMethods):
 
     def __dlpack__(self, *, stream: Any = None, max_version: Any = None, dl_device: Any = None,
                    copy: bool | None = None) -> Any:
+        if stream is not None and type(stream) is not int:
+            raise TypeError("stream must be ``int`` or ``none``")
+        assert stream is None or self.device.type != "cpu", "stream should be None on cpu."
+        if self.layout is not _C._named_constant("strided"):
+            raise BufferError("Can't export tensors with layout other than torch.strided")
         return _C._to_dlpack(self.clone() if copy else self)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         if self.device.type != "cpu":
-            raise BufferError(f"DLPack export from {self.device} is not supported")
+            raise ValueError(f"Unknown device type {self.device.type} for Dlpack")
         return 1, 0
 
     def storage(self) -> TypedStorage:
@@ -197,7 +209,7 @@ class Tensor(TensorMethods):
 
     def xpu(self, *args: Any, **kwargs: Any) -> Any:
         """Raises: there is no XPU here."""
-        raise RuntimeError("Torch not compiled with XPU enabled: the devices are cpu and npu")
+        raise AssertionError("Torch not compiled with XPU enabled: the devices are cpu and npu")
 
     def ipu(self, *args: Any, **kwargs: Any) -> Any:
         """Raises: there is no IPU here."""
@@ -212,8 +224,9 @@ class Tensor(TensorMethods):
         raise RuntimeError("reinforce() was removed.\nUse torch.distributions instead.")
 
     def const_data_ptr(self) -> int:
-        """data_ptr(), for reading only."""
-        return self.data_ptr()
+        """data_ptr(), for reading only: a tensor of _lazy_clone() goes on sharing its memory."""
+        start = _C._data_address(self)
+        return start + self.storage_offset() * self.element_size() if start else 0
 
     @property
     def grad_dtype(self) -> Any:
@@ -227,10 +240,6 @@ class Tensor(TensorMethods):
     def narrow_copy(self, dim: int, start: int, length: int) -> Tensor:
         """A copy of length places of a dim."""
         return self.narrow(dim, start, length).clone()
-
-    def _lazy_clone(self) -> Tensor:
-        """A copy. torch waits with it until one of the two is written to; here it is made at once."""
-        return self.clone()
 
     def record_stream(self, s: Any) -> None:
         """Keeps the memory from being reused before the work queued on another stream is done."""
@@ -247,7 +256,10 @@ class Tensor(TensorMethods):
             warnings.warn("To copy construct from a tensor, it is recommended to use sourceTensor.detach().clone() or "
                           "sourceTensor.detach().clone().requires_grad_(True), rather than "
                           "tensor.new_tensor(sourceTensor).", UserWarning, stacklevel=2)
-        made = _C._from_data(data, dtype or self.dtype, False)
+        if isinstance(data, Tensor) and data.layout is not _C._named_constant("strided"):
+            made = data.detach().to(dtype=dtype or self.dtype, copy=True)
+        else:
+            made = _C._from_data(data, dtype or self.dtype, False)
         made = _C._to(made, None, device or self.device, False, False, None)
         made = made.pin_memory() if pin_memory else made
         return made.requires_grad_(True) if requires_grad else made
@@ -363,6 +375,39 @@ class Tensor(TensorMethods):
     def _is_zerotensor(self) -> bool:
         """False: zeros are items in memory."""
         return False
+
+    def _view_func(self, new_base: Tensor) -> Tensor | None:
+        """The view that self is of its base, of another base; None where self is no view or the other is not like its base."""
+        base = self._base
+        if base is None or (base.shape, base.stride(), base.dtype, base.device) != (
+                new_base.shape, new_base.stride(), new_base.dtype, new_base.device):
+            return None
+        return self._view_func_unsafe(new_base)
+
+    def _view_func_unsafe(self, new_base: Tensor, symint_visitor_fn: Any = None, tensor_visitor_fn: Any = None) -> Tensor | None:
+        """The same without looking whether the other is like the base."""
+        base = self._base
+        if base is None:
+            return None
+        begin = self.storage_offset() * self.itemsize - base.storage_offset() * base.itemsize
+        found = new_base if self.dtype is base.dtype else new_base.view(self.dtype)
+        found = found.as_strided(self.shape, self.stride(), found.storage_offset() + begin // self.itemsize)
+        found = found if self.is_conj() == base.is_conj() else found.conj()
+        return found if self.is_neg() == base.is_neg() else found._neg_view()
+
+    def _rev_view_func_unsafe(self, new_view: Tensor, symint_visitor_fn: Any = None,
+                              tensor_visitor_fn: Any = None) -> Tensor | None:
+        """A base of another view: the view of it that has self's base's sizes and strides."""
+        base = self._base
+        if base is None:
+            return None
+        found = new_view if new_view.is_conj() == base.is_conj() else new_view.conj()
+        found = found if found.is_neg() == base.is_neg() else found._neg_view()
+        if found.dtype is not base.dtype:
+            found = found.as_strided((found.untyped_storage().nbytes() // found.itemsize,), (1,), 0).view(base.dtype)
+        return found.as_strided(base.shape, base.stride(), base.storage_offset())
+
+    _has_symbolic_sizes_strides = False
 
     def __deepcopy__(self, memo: dict[Any, Any]) -> Tensor:
         if not self.is_leaf:
@@ -532,7 +577,7 @@ def _bool_reduction(name: str, op: str) -> Callable[..., Tensor]:
 def install_methods(methods: dict[str, Any]) -> None:
     """Makes the table's ops attributes of Tensor."""
     for name, function in methods.items():
-        setattr(Tensor, name, function)
+        setattr(Tensor, name, _C._method_of(function) if isinstance(function, _C.Op) else function)
     for name, target in (("half", "float16"), ("bfloat16", "bfloat16"), ("float", "float32"), ("double", "float64"),
                          ("char", "int8"), ("byte", "uint8"), ("short", "int16"), ("int", "int32"), ("long", "int64"),
                          ("bool", "bool"), ("chalf", "complex32"), ("cfloat", "complex64"), ("cdouble", "complex128")):

@@ -74,6 +74,13 @@ class TypedStorage:
         self.dtype = _C.get_default_dtype() if dtype is None else dtype
         self._untyped_storage = untyped_of(args[0] if args else 0, self.dtype, _C.device("cpu" if device is None else device))
 
+    @classmethod
+    def from_buffer(cls, *args: Any, **kwargs: Any) -> TypedStorage:
+        """A storage with a copy of the items in a buffer: see UntypedStorage.from_buffer."""
+        kwargs.setdefault("dtype", getattr(cls, "dtype", None))
+        made = UntypedStorage.from_buffer(*args, **kwargs)
+        return TypedStorage(wrap_storage=made, dtype=kwargs["dtype"])
+
     def untyped(self) -> UntypedStorage:
         return self._untyped_storage
 

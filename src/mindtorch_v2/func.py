@@ -44,7 +44,8 @@ _NO_HOOKS = ("torch.func.{grad, vjp, jacrev, hessian} don't yet support saved te
 class _Traced:
     """Inputs of a function as the start of a graph of their own, and the way back from its outputs."""
 
-    def __init__(self, inputs: Any) -> None:
+    def __init__(self, inputs: Any, recorded: bool) -> None:
+        self.recorded = recorded             # whether the caller records what it computes
         self.leaves, self.spec = _tree.tree_flatten(inputs)
         for x in self.leaves:
             if not isinstance(x, torch.Tensor):
@@ -56,7 +57,7 @@ class _Traced:
     def outer(self, outputs: Sequence[Tensor]) -> bool:
         """Whether the outputs are differentiated outside too: a leaf that is not ours takes part."""
         ours = {id(x) for x in self.starts if x.is_leaf}
-        return any(id(leaf) not in ours for leaf in _graph_leaves(outputs))
+        return self.recorded and any(id(leaf) not in ours for leaf in _graph_leaves(outputs))
 
     def ended(self, tree: Any, keep: bool) -> Any:
         """Results without the history that ends with this trace."""
@@ -116,9 +117,9 @@ def _replaced(args: tuple, argnums: int | tuple[int, ...], values: Any) -> tuple
 
 
 def _call_traced(func: Callable[..., Any], args: tuple, kwargs: dict[str, Any], argnums: int | tuple[int, ...],
-                 has_aux: bool, name: str) -> tuple[_Traced, Any, Any]:
+                 has_aux: bool, name: str, recorded: bool) -> tuple[_Traced, Any, Any]:
     """The arguments that argnums names as the start of a graph, func's value, and what it returns beside."""
-    traced = _Traced(_chosen(args, argnums))
+    traced = _Traced(_chosen(args, argnums), recorded)
     result = func(*_replaced(args, argnums, traced.inputs), **kwargs)
     return (traced, *_with_aux(result, name)) if has_aux else (traced, result, None)
 
@@ -138,8 +139,9 @@ def grad_and_value(func: Callable[..., Any], argnums: int | tuple[int, ...] = 0,
     """A function that gives the gradient of func, which returns one number, and its value."""
     @functools.wraps(func)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
+        recorded = torch.is_grad_enabled()
         with torch.enable_grad(), _Level():
-            traced, value, aux = _call_traced(func, args, kwargs, argnums, has_aux, "grad_and_value(f)(*args)")
+            traced, value, aux = _call_traced(func, args, kwargs, argnums, has_aux, "grad_and_value(f)(*args)", recorded)
             if not isinstance(value, torch.Tensor):
                 raise RuntimeError("grad_and_value(f)(*args): Expected f(*args) to return a Tensor, got "
                                    f"{type(value)}")
@@ -164,24 +166,34 @@ def grad(func: Callable[..., Any], argnums: int | tuple[int, ...] = 0, has_aux: 
     return wrapped
 
 
+def _outputs(value: Any) -> tuple[list[Tensor], Any]:
+    """The tensors that a function returned, at least one, and their tree."""
+    outputs, spec = _tree.tree_flatten(value)
+    if not outputs or outputs == [None]:
+        raise RuntimeError(f"vjp(f, *primals): Expected f to be a function that has non-empty output (got output = {outputs})")
+    for output in outputs:
+        if not isinstance(output, torch.Tensor):
+            raise RuntimeError("vjp(f, *primals): expected f(*primals) to return only tensors, got unsupported type "
+                               f"{type(output)}")
+    return outputs, spec
+
+
 def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
     """func's value and a function from cotangents of the value to cotangents of the primals."""
+    recorded = torch.is_grad_enabled()
     with torch.enable_grad(), _Level():
-        traced = _Traced(primals)
+        traced = _Traced(primals, recorded)
         result = func(*traced.inputs)
         value, aux = _with_aux(result, "vjp(f, *primals)") if has_aux else (result, None)
-        outputs, spec = _tree.tree_flatten(value)
-        for output in outputs:
-            if not isinstance(output, torch.Tensor):
-                raise RuntimeError(f"vjp(f, *primals): expected f(*primals) to return only tensors, got unsupported type "
-                                   f"{type(output)}")
+        outputs, spec = _outputs(value)
         outer = traced.outer(outputs)
 
     def vjp_fn(cotangents: Any) -> Any:
         given, given_spec = _tree.tree_flatten(cotangents)
         if given_spec != spec:
             raise RuntimeError(f"Expected pytree structure of cotangents to be the same as pytree structure of outputs "
-                               f"to the function. cotangents: {given_spec}, primal output: {spec}")
+                               f"to the function. cotangents: {_tree.treespec_pprint(given_spec)}, primal output: "
+                               f"{_tree.treespec_pprint(spec)}")
         with torch.enable_grad():
             return traced.back(outputs, given, outer or any(c.requires_grad for c in given))
 
@@ -197,15 +209,12 @@ def jacrev(func: Callable[..., Any], argnums: int | tuple[int, ...] = 0, has_aux
 
     @functools.wraps(func)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
+        recorded = torch.is_grad_enabled()
         with torch.enable_grad():
             with _Level():
-                traced, value, aux = _call_traced(func, args, kwargs, argnums, has_aux, "vjp(f, *primals)")
+                traced, value, aux = _call_traced(func, args, kwargs, argnums, has_aux, "vjp(f, *primals)", recorded)
             _check_real(traced.starts, "inputs", "jacrev")
-            outputs, spec = _tree.tree_flatten(value)
-            for output in outputs:
-                if not isinstance(output, torch.Tensor):
-                    raise RuntimeError(f"vjp(f, *primals): expected f(*primals) to return only tensors, got unsupported type "
-                                       f"{type(output)}")
+            outputs, spec = _outputs(value)
             _check_real(outputs, "outputs", "jacrev")
             outer = traced.outer(outputs)
             jacobians = _tree.tree_unflatten([_rows(traced, output, outer, chunk_size) for output in outputs], spec)
@@ -287,7 +296,7 @@ def linearize(func: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..
     """func's value, and the function that gives its derivative at the primals along tangents."""
     value = func(*primals)
 
-    def along(*tangents: Any) -> Any:
+    def jvp_fn(*tangents: Any) -> Any:
         given, spec = _tree.tree_flatten(tangents)
         flat, flat_spec = _tree.tree_flatten(primals)
         if spec != flat_spec:
@@ -296,8 +305,11 @@ def linearize(func: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..
             if x.shape != t.shape:
                 raise RuntimeError(f"tangent:{i} with shape {t.shape} in flattened pytree doesn't match the shape {x.shape} of the "
                                    "corresponding primal.")
+            if x.dtype != t.dtype:
+                raise RuntimeError(f"tangent:{i} with dtype {t.dtype} in flattened pytree doesn't match the dtype {x.dtype} of the "
+                                   "corresponding primal.")
         return jvp(func, primals, tangents)[1]
-    return value, along
+    return value, jvp_fn
 
 
 def jacfwd(func: Callable[..., Any], argnums: int | tuple[int, ...] = 0, has_aux: bool = False, *,

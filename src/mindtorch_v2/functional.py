@@ -6,4 +6,4 @@ einsum istft lu meshgrid norm split stft tensordot unique unique_consecutive unr
 __all__ = [name for name in _NAMES.split() if hasattr(torch, name)]
 globals().update({name: getattr(torch, name) for name in __all__})
 Size, Tensor = torch.Size, torch.Tensor
-cond = torch._higher_order_ops.cond.cond
+cond, while_loop = torch._higher_order_ops.cond.cond, torch._higher_order_ops.while_loop.while_loop

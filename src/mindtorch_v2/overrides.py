@@ -12,6 +12,7 @@ from typing import Any
 
 from mindtorch_v2 import _C, _ops
 from mindtorch_v2._C import TensorBase
+from mindtorch_v2._offered_members import NOT_METHODS, may_be_taken_over
 from mindtorch_v2._tensor import Tensor, _disabled_torch_function_impl
 
 
@@ -143,13 +144,14 @@ def is_tensor_like(inp: Any) -> bool:
 
 def is_tensor_method_or_property(func: Callable[..., Any]) -> bool:
     """Whether the function is a method of Tensor or the getter of a property."""
-    return getattr(func, "__name__", "") == "__get__" or func in [vars(Tensor).get(getattr(func, "__name__", ""))]
+    return func in _tensor_methods() or func.__name__ == "__get__"
 
 
 def resolve_name(f: Any) -> str | None:
-    """The dotted name of a torch function."""
-    name = getattr(f, "__name__", None)
-    return None if name is None else f"torch.{name}"
+    """The dotted name of a function that a class may take over; None of any other."""
+    if type(f).__name__ in ("OpOverload", "OpOverloadPacket"):
+        return str(f)
+    return _names().get(f)
 
 
 def wrap_torch_function(dispatcher: Callable[..., Iterable[Any]]) -> Callable[..., Any]:
@@ -184,29 +186,109 @@ def _overridable(func: Callable[..., Any]) -> Callable[..., Any]:
 
 def get_default_nowrap_functions() -> set[Any]:
     """Getters whose results stay plain tensors."""
-    return {Tensor._base.__get__, Tensor.grad.__get__, Tensor._grad.__get__} if hasattr(Tensor, "_grad") else \
-        {Tensor._base.__get__, Tensor.grad.__get__}
+    return {Tensor._base.__get__, Tensor.grad.__get__, Tensor._grad.__get__}   # type: ignore[attr-defined]
 
 
-def get_overridable_functions() -> dict[Any, list[Any]]:
-    """What a class may take over, by where it is: of torch, its namespaces, and Tensor."""
+# ---- tables of what may be taken over, by name ----------------------------------------------------------------------
+_PRIVATE_FUNCTIONS = """_assert_async _conj_copy _functional_assert_async _fused_rms_norm _fw_primal_copy _indices_copy
+_make_dual_copy _native_batch_norm_legit _neg_view_copy _reshape_alias_copy _rowwise_prune _sparse_broadcast_to_copy
+_sym_acos _sym_asin _sym_atan _sym_cos _sym_cosh _sym_sin _sym_sinh _sym_sqrt _sym_tan _sym_tanh _values_copy
+_wrapped_linear_prepack _wrapped_quantized_linear_prepacked"""
+_SYMBOLIC = "sym_float sym_int sym_ite sym_max sym_min sym_not sym_sum"
+# Besides the factories, which take no tensor.
+_IGNORED = frozenset("""as_tensor asarray can_cast cudnn_affine_grid_generator cudnn_batch_norm cudnn_convolution
+cudnn_convolution_add_relu cudnn_convolution_relu cudnn_convolution_transpose cudnn_grid_sampler cudnn_is_acceptable
+empty_quantized fill from_file from_numpy frombuffer get_default_dtype hspmm is_grad_enabled is_inference_mode_enabled
+is_vulkan_available miopen_ctc_loss mkldnn_adaptive_avg_pool2d mkldnn_convolution mkldnn_linear_backward_weights
+mkldnn_max_pool2d mkldnn_max_pool3d mkldnn_rnn_layer normal promote_types rand_like randint_like randn_like range
+result_type sparse_bsc_tensor sparse_bsr_tensor sparse_compressed_tensor sparse_coo_tensor sparse_csc_tensor
+sparse_csr_tensor sspaddmm sym_constrain_range sym_constrain_range_for_size tensor tril_indices triu_indices
+vander""".split())
+_NN_IGNORED = frozenset("""assert_int_or_pair grouped_mm hardsigmoid hardswish scaled_grouped_mm scaled_mm sigmoid tanh
+upsample upsample_bilinear upsample_nearest boolean_dispatch has_torch_function handle_torch_function""".split())
+
+
+@functools.cache
+def _factories() -> frozenset[str]:
+    """The ops that take no tensor."""
+    return frozenset(name for name, f in _ops.functions.items() if isinstance(f, _C.Op) and not any(
+        word in o.schema.partition("->")[0] for o in f.overloads for word in ("Tensor ", "Tensor?", "Tensor[")))
+
+
+@functools.cache
+def _tensor_methods() -> frozenset[Any]:
+    """What Tensor has that can be called on an instance."""
+    return frozenset(f for f in (getattr(Tensor, name, None) for name in dir(Tensor) if name != "__hash__") if callable(f)
+                     and not isinstance(f, type))
+
+
+def _members(space: Any, names: Iterable[str]) -> list[Any]:
+    """The functions of these names that the namespace has."""
+    return [f for f in (getattr(space, name, None) for name in names) if callable(f) and not isinstance(f, type)]
+
+
+@functools.cache
+def _overridable_members() -> dict[Any, dict[str, Any]]:
+    """What a class may take over: by the namespace or the property, and by name."""
     torch = sys.modules[__name__.rpartition(".")[0]]
-    ignored = get_ignored_functions()
-    found = {torch: [f for f in (getattr(torch, name) for name in _ops.functions) if f not in ignored],
-             torch.nn.functional: [f for name, f in vars(torch.nn.functional).items()
-                                   if callable(f) and not name.startswith("_") and not isinstance(f, type)],
-             Tensor: [f for f in vars(Tensor).values() if isinstance(f, (_C.Op, types.FunctionType))]}
+    inner = vars(torch._C._VariableFunctions)
+    found: dict[Any, dict[str, Any]] = {}
+
+    def note(space: Any, names: Iterable[str]) -> None:
+        found[space] = {f.__name__: f for f in _members(space, names)}
+    note(torch.functional, [n for n in torch.functional.__all__ if n != "broadcast_shapes"])
+    taken = set(found[torch.functional])
+    note(torch, [n for n in sorted(inner) if not n.startswith("_") and n not in _IGNORED | _factories() and n not in taken] +
+         (_PRIVATE_FUNCTIONS + " " + _SYMBOLIC + " lobpcg svd_lowrank pca_lowrank").split())
+    note(torch.nn.functional, [n for n, f in vars(torch.nn.functional).items() if not n.startswith("_") and n not in _NN_IGNORED])
+    note(torch.nn.init, ("constant_", "kaiming_uniform_", "normal_", "uniform_"))
     for space in ("fft", "linalg", "special"):
-        found[getattr(torch, space)] = list(_ops.namespaces[space].values())
+        note(getattr(torch, space), [n for n in _ops.namespaces[space] if n not in ("fftfreq", "rfftfreq")])
+    methods = {}
+    for name in filter(may_be_taken_over, dir(Tensor)):
+        member = getattr(Tensor, name)
+        if hasattr(type(member), "__set__"):      # a property
+            found[member] = {f"{name}.__get__": member.__get__}
+        elif callable(member) and not isinstance(member, type):
+            methods[name] = member
+    found[Tensor] = methods
     return found
 
 
 @functools.cache
+def _names() -> dict[Any, str]:
+    """The dotted name of every function that a class may take over."""
+    names: dict[Any, str] = {}
+    for space, members in _overridable_members().items():
+        before = space.__name__ if isinstance(space, types.ModuleType) else f"{__name__.rpartition('.')[0]}.Tensor"
+        for name, function in members.items():
+            names.setdefault(function, f"{before}.{name.removeprefix(before.rpartition('.')[2] + '_')}")
+            if name.endswith(".__get__"):
+                names[space.__set__] = f"{before}.{name.removesuffix('.__get__')}.__set__"
+    return names
+
+
+def get_overridable_functions() -> dict[Any, list[Any]]:
+    """What a class may take over, by where it is: of torch, its namespaces, Tensor, and the properties of Tensor."""
+    return {space: list(members.values()) for space, members in _overridable_members().items()}
+
+
+@functools.cache
 def get_ignored_functions() -> set[Any]:
-    """Functions of torch that no class takes over: those that make tensors of numbers and sizes."""
-    return {f for f in _ops.functions.values() if isinstance(f, _C.Op) and not any("Tensor " in o.schema.partition("->")[0]
-                                                                                  or "Tensor?" in o.schema or "Tensor[" in o.schema
-                                                                                  for o in f.overloads)}
+    """Functions of torch that no class takes over: settings, and those that make tensors of numbers and sizes."""
+    torch = sys.modules[__name__.rpartition(".")[0]]
+    settings = [n for n in dir(torch) if n.startswith(("set_", "get_", "is_autocast", "is_anomaly", "is_determ", "is_warn"))]
+    more = ("typename is_tensor is_storage save load seed manual_seed initial_seed compile broadcast_shapes "
+            "use_deterministic_algorithms")
+    return {f for f in _members(torch, [*_IGNORED, *_factories(), *settings, *more.split()]) + _members(Tensor, NOT_METHODS) +
+            _members(torch.nn.functional, _NN_IGNORED) if f.__hash__ is not None}
+
+
+def _plain_signature(function: Callable[..., Any]) -> inspect.Signature:
+    """The function's signature without annotations."""
+    given = inspect.signature(function)
+    return given.replace(parameters=[p.replace(annotation=p.empty) for p in given.parameters.values()],
+                         return_annotation=given.empty)
 
 
 @functools.cache
@@ -217,8 +299,9 @@ def get_testing_overrides() -> dict[Any, Callable[..., Any]]:
         for function in functions:
             def stand_in(*args: Any, **kwargs: Any) -> int:
                 return -1
+            del stand_in.__annotations__
             with contextlib.suppress(ValueError, TypeError):             # a few of C have no signature
-                stand_in.__signature__ = inspect.signature(function)     # type: ignore[attr-defined]
+                stand_in.__signature__ = _plain_signature(function)      # type: ignore[attr-defined]
             made[function] = stand_in
     return made
 

@@ -62,14 +62,14 @@ MAP_LOCATION = MapLocation
 # ---- saving --------------------------------------------------------------------------------------
 
 
-def _write_record(archive: zipfile.ZipFile, name: str, data: Any) -> None:
+def _write_record(archive: zipfile.ZipFile, name: str, data: Any, alignment: int | None = None) -> None:
     size = memoryview(data).nbytes
     info = zipfile.ZipInfo(name)
     info.file_size = size
     # The local header is 30 bytes, the name and the extra field; zipfile adds 20 for large files.
     begin = archive.fp.tell() + 30 + len(name.encode()) + 4  # type: ignore[union-attr]
     begin += 20 if size * 1.05 > zipfile.ZIP64_LIMIT else 0
-    padding = -begin % torch.utils.serialization.config.save.storage_alignment
+    padding = -begin % (alignment or torch.utils.serialization.config.save.storage_alignment)
     info.extra = struct.pack("<2sH", b"FB", padding) + b"Z" * padding
     with archive.open(info, "w") as record:
         record.write(data)

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections import Counter
 from pathlib import Path
@@ -49,7 +50,7 @@ def listed(records: list[dict[str, Any]]) -> list[str]:
             by_name.setdefault(record["key"][0], []).append(record)
     lines = []
     for name, found in sorted(by_name.items()):
-        why = " ".join(found[0]["why"].replace("|", "/").replace("`", "'").split())[:140]
+        why = " ".join(re.sub(r" \(/\S+\)", "", found[0]["why"]).replace("|", "/").replace("`", "'").split())[:140]  # no paths
         dtypes = ", ".join(record["key"][1] for record in found)
         lines.append(f"- `{name}` ({dtypes}): {found[0]['verdict']}: {why}")
     return lines

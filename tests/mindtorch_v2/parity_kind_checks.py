@@ -169,14 +169,14 @@ def binary(kind: str) -> Callable[[Case], None]:
     return run
 
 
-check("TestBinaryUfuncs.test_reference_numerics", *REAL, kind="BinaryUfuncInfo")(binary(""))
-check("TestBinaryUfuncs.test_reference_numerics_small_values", *REAL[1:], kind="BinaryUfuncInfo")(binary("small_value_"))
-check("TestBinaryUfuncs.test_reference_numerics_large_values", *REAL[1:], kind="BinaryUfuncInfo")(binary("large_value_"))
-check("TestBinaryUfuncs.test_reference_numerics_extremal_values", *REAL[2:], kind="BinaryUfuncInfo")(binary("extremal_value_"))
-check("TestBinaryUfuncs.test_broadcasting", *REAL, kind="BinaryUfuncInfo")(binary("broadcasting_"))
+check("TestBinaryUfuncsDevice.test_reference_numerics", *REAL, kind="BinaryUfuncInfo")(binary(""))
+check("TestBinaryUfuncsDevice.test_reference_numerics_small_values", *REAL[1:], kind="BinaryUfuncInfo")(binary("small_value_"))
+check("TestBinaryUfuncsDevice.test_reference_numerics_large_values", *REAL[1:], kind="BinaryUfuncInfo")(binary("large_value_"))
+check("TestBinaryUfuncsDevice.test_reference_numerics_extremal_values", *REAL[2:], kind="BinaryUfuncInfo")(binary("extremal_value_"))
+check("TestBinaryUfuncsDevice.test_broadcasting", *REAL, kind="BinaryUfuncInfo")(binary("broadcasting_"))
 
 
-@check("TestBinaryUfuncs.test_type_promotion", "float32", kind="BinaryUfuncInfo")
+@check("TestBinaryUfuncsDevice.test_type_promotion", "float32", kind="BinaryUfuncInfo")
 def binary_promotion(case: Case) -> None:
     """Results have the dtype that promotion gives, in every pair of dtypes."""
     torch, info = case.torch, case.info
@@ -203,7 +203,7 @@ def binary_promotion(case: Case) -> None:
     assert not wrong, "; ".join(wrong[:4])
 
 
-@check("TestBinaryUfuncs.test_scalar_support", "float32", "int64", kind="BinaryUfuncInfo")
+@check("TestBinaryUfuncsDevice.test_scalar_support", "float32", "int64", kind="BinaryUfuncInfo")
 def binary_scalars(case: Case) -> None:
     """Numbers on either side give what 0-dim tensors give."""
     torch, info = case.torch, case.info
@@ -221,7 +221,7 @@ def binary_scalars(case: Case) -> None:
             raises(lambda call=call: call(number), (TypeError, RuntimeError, NotImplementedError))
 
 
-@check("TestBinaryUfuncs.test_not_broadcastable", "float32", kind="BinaryUfuncInfo")
+@check("TestBinaryUfuncsDevice.test_not_broadcastable", "float32", kind="BinaryUfuncInfo")
 def binary_refuses(case: Case) -> None:
     torch, info = case.torch, case.info
     for a, b in (((5,), (6,)), ((2, 5), (3, 5)), ((4, 1, 2), (3, 2, 3))):

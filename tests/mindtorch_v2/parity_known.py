@@ -68,12 +68,14 @@ ACCEPTED: tuple[tuple[str, str, str, str], ...] = (
     (ANY,
      "(backward )?refusal", r"^<([\w ]+)\|(?!\1>)",
      "a call that is wrong in two ways is refused for either; which is looked at first is free"),
+    (named(r"slow_conv\w*"), "refused", "must be equal to kernel_size|padding",
+     "PyTorch reads the weight as if it had kernel_size, which is that of other items or of none"),
     (ANY, "refusal", r"^<arguments\|arguments>.*Overflow when unpacking",
      "of two wrong arguments either is looked at first"),
     (named(r"grid_sampler_\dd avg_pool2d im2col adaptive_avg_pool\dd index_reduce index_add index_copy ormqr embedding "
            r"embedding_bag mv scatter scatter_add scatter_reduce pinv native_batch_norm narrow_copy nll_loss\w* "
            r"cross_entropy_loss histogramdd \w*fft\w* instance_norm group_norm batch_norm stack addmv "
-           r"scaled_dot_product_attention ldl_solve"),
+           r"scaled_dot_product_attention ldl_solve thnn_conv2d slow_conv\w*"),
      "refusal", "^<(shape|value).*expected (IndexError: (Dim|start|index_copy)|ValueError: running)",
      "PyTorch reads a size before it counts the dims, or the dims before an argument's other faults"),
     (named("addbmm baddbmm unsafe_split split_copy split unflatten vecdot affine_grid_generator batch_norm "

@@ -296,7 +296,7 @@ def dtypes(case: Case) -> None:
         forward, backward, why = True, info.supports_autograd and (dtype.is_floating_point or dtype.is_complex), ""
         torch.manual_seed(0)
         try:
-            samples = list(islice(info.sample_inputs(case.device, dtype, requires_grad=backward), 3))
+            samples = list(info.sample_inputs(case.device, dtype, requires_grad=backward))
         except Exception as error:
             if dtype in claims["forward"]:
                 wrong.append(f"{name}: samples: {error}"[:80])
@@ -307,10 +307,10 @@ def dtypes(case: Case) -> None:
             except Exception as error:
                 forward, why = False, str(error)
                 break
-            ends = [t for t in case.tensors(result) if t.requires_grad]
+            first = next(iter(case.tensors(result)), None)
             try:
-                if ends and backward:
-                    sum(t.sum().abs() for t in ends).backward()
+                if first is not None and first.requires_grad and backward:
+                    first.backward(torch.randn_like(first))
             except Exception as error:
                 backward, why = False, str(error)
                 break
@@ -379,3 +379,78 @@ def gradgrad(case: Case) -> None:
 def forward_mode(case: Case) -> None:
     if case.info.supports_autograd and case.info.supports_forward_ad:
         derivative(case, False, True)
+
+
+# ---- copy on write ---------------------------------------------------------------------------------------------------
+@check("TestCompositeCompliance.test_cow_input", "float32")
+def copy_on_write(case: Case) -> None:
+    """Arguments and gradients that share their memory by _lazy_clone() go on sharing it where they are only read, and what
+    they were made of never changes."""
+    torch, info = case.torch, case.info
+
+    def lazily(tree: Any, noted: dict[Any, Any], names: Any) -> list[Any]:
+        made = []
+        for name, x in zip(names, tree):
+            if isinstance(x, torch.Tensor) and x.layout == torch.strided:
+                noted[name] = (torch._lazy_clone(x), x.detach().clone(), x)
+                x = noted[name][0]
+            made.append(x)
+        return made
+
+    def look(noted: dict[Any, Any], claimed: bool, allowed: Any, when: str) -> None:
+        for name, (now, before, origin) in noted.items():
+            shares = torch._C._is_cow_tensor(now)
+            assert shares or not claimed or name in (allowed or ()), f"{when}: {name} was copied"
+            assert not shares or torch._C._data_address(now) == torch._C._data_address(origin), f"{when}: {name} moved"
+            torch.testing.assert_close(origin.detach(), before, rtol=0, atol=0, equal_nan=True)
+            if shares:
+                torch.testing.assert_close(now.detach(), before, rtol=0, atol=0, equal_nan=True)
+    for sample in case.samples(info.supports_autograd):
+        noted: dict[Any, Any] = {}
+        args = lazily((sample.input, *sample.args), noted, range(1 + len(sample.args)))
+        kwargs = dict(zip(sample.kwargs, lazily(sample.kwargs.values(), noted, sample.kwargs)))
+        result = info.get_op()(*args, **kwargs)
+        look(noted, info.supports_cow_input_no_materialize_forward, info.allow_cow_input_materialize_forward, "forward")
+        leaves = [t for t in case.tensors((args, kwargs)) if t.requires_grad]
+        if not info.supports_autograd or not leaves or info.skip_cow_input_backward:
+            continue
+        ends = [t for t in case.tensors(sample.output_process_fn_grad(result)) if t.requires_grad]
+        if any(t.layout != torch.strided for t in ends):
+            continue
+        grads = lazily([torch.ones_like(t) for t in ends], noted, [f"output grad {i}" for i in range(len(ends))])
+        torch.autograd.grad(ends, leaves, grads, allow_unused=True)
+        look(noted, info.supports_cow_input_no_materialize_backward,
+             [*(info.allow_cow_input_materialize_forward or ()), *(info.allow_cow_input_materialize_backward or ())], "backward")
+
+
+# ---- tensors of a class that holds others ----------------------------------------------------------------------------
+def compliant(case: Case, grad: bool, run: Callable[..., None]) -> None:
+    """PyTorch's own checks that ops read no memory of such tensors and write none into plain ones."""
+    import torch.testing._internal.composite_compliance as rules  # over whichever library is called torch
+
+    def same(mine: Any, its: Any, **_: Any) -> None:
+        case.torch.testing.assert_close(mine, its, rtol=2e-4, atol=2e-5, equal_nan=True, check_stride=False)
+    for sample in case.samples(grad and case.info.supports_autograd):
+        run(rules, sample, [sample.input, *sample.args], same)
+
+
+@check("TestCompositeCompliance.test_operator", "float32")
+def composite(case: Case) -> None:
+    def run(rules: Any, sample: Any, args: list[Any], same: Any) -> None:
+        rules.check_with_mode(case.info, args, sample.kwargs, same)
+        rules.check_all_permutations(case.info, args, sample.kwargs, same)
+    compliant(case, False, run)
+
+
+@check("TestCompositeCompliance.test_backward", "float32")
+def composite_backward(case: Case) -> None:
+    if case.info.supports_autograd:
+        compliant(case, True, lambda rules, sample, args, same: rules.check_backward_formula(
+            case.info.get_op(), args, sample.kwargs, sample.output_process_fn_grad, case.info.gradcheck_wrapper, same))
+
+
+@check("TestCompositeCompliance.test_forward_ad", "float32")
+def composite_forward_ad(case: Case) -> None:
+    if case.info.supports_autograd and case.info.supports_forward_ad:
+        compliant(case, True, lambda rules, sample, args, same: rules.check_forward_ad_formula(
+            case.info.get_op(), args, sample.kwargs, case.info.gradcheck_wrapper, same))

@@ -22,7 +22,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import parity_kind_checks  # noqa: F401  (its checks are noted as it is imported)
+import parity_fake_checks  # noqa: F401  (their checks are noted as they are imported)
+import parity_form_checks  # noqa: F401
+import parity_kind_checks  # noqa: F401
 from parity_op_checks import CHECKS, Case
 
 SECONDS = 20        # for one item: a check of an entry in one dtype
@@ -52,16 +54,20 @@ def is_excepted(info: Any, test: str, device: str, dtype: Any) -> bool:
 
 def items(torch: Any, device: str) -> Iterator[tuple[str, str, Any, Any]]:
     """(check, name, entry, dtype)."""
-    from torch.testing._internal.common_methods_invocations import op_db  # whichever library is called torch by now
+    # over whichever library is called torch by now
+    from torch.testing._internal import common_methods_invocations as ops
     from torch.testing._internal.common_modules import module_db
     from torch.testing._internal.common_optimizers import optim_db
+    lists = {"modules": module_db, "optimizers": optim_db, "refs": ops.python_ref_db, "lists": [
+        *ops.foreach_unary_op_db, *ops.foreach_binary_op_db, *ops.foreach_pointwise_op_db, *ops.foreach_reduce_op_db,
+        *ops.foreach_other_op_db]}
     for name, check in CHECKS.items():
         if check.kind in ("modules", "optimizers"):
-            for info in module_db if check.kind == "modules" else optim_db:
+            for info in lists[check.kind]:
                 yield name, getattr(info, "name", None) or info.optim_cls.__name__, info, torch.float32
             continue
-        for info in op_db:
-            if check.kind not in [c.__name__ for c in type(info).__mro__]:
+        for info in lists.get(check.kind, ops.op_db):
+            if check.kind not in (*lists, *(c.__name__ for c in type(info).__mro__)):
                 continue
             supported = info.supported_dtypes("cpu")
             for dtype in [getattr(torch, d) for d in check.dtypes]:

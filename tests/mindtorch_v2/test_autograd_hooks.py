@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import warnings
+from typing import Any
 
 import pytest
 from twin import error, twin
@@ -397,3 +398,36 @@ def test_callbacks_at_the_end_of_backward(t):
     y.sum().backward()
     (x * 3).sum().backward()
     return seen, x.grad, error(lambda: engine.queue_callback(at_end))
+
+
+@twin
+def test_hooks_of_a_leafs_node_run_around_the_sum(t: Any) -> Any:
+    x, log = t.ones(2, requires_grad=True), []
+    node = (x * 1).grad_fn.next_functions[0][0]
+    node.register_prehook(lambda grads: log.append(("pre", len(grads))) or (grads[0] * 3,))
+    node.register_hook(lambda given, grads: log.append(("post", len(given), grads[0].clone())))
+    x.register_hook(lambda g: log.append("tensor"))
+    x.register_post_accumulate_grad_hook(lambda leaf: log.append("summed") or leaf)
+    (x * 2).sum().backward()
+    return log, x.grad
+
+
+@twin
+def test_hooks_where_no_gradient_comes(t: Any) -> Any:
+    class Nothing(t.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            return x * 1
+
+        @staticmethod
+        def backward(ctx: Any, g: Any) -> Any:
+            return None
+    x, log = t.ones(2, requires_grad=True), []
+    y = x * 2
+    y.register_hook(lambda g: log.append(g))
+    y.retain_grad()
+    y.grad_fn.register_prehook(lambda grads: log.append(grads))
+    Nothing.apply(y).sum().backward()
+    z = x * 3
+    z.grad_fn.register_prehook(lambda grads: log.append("asked for, not run"))
+    return log, y.grad, x.grad, t.autograd.grad((z * 2).sum(), z)

@@ -60,10 +60,8 @@ CASES: dict[str, tuple[dict[str, Any], Any]] = {
     "Wishart ": ({"df": 3.0, "precision_matrix": [[2.0, 0.3], [0.3, 1.0]]}, [[1.0, 0.2], [0.2, 2.0]]),
     "Weibull": ({"scale": [1.0, 2.0], "concentration": [1.5, 0.8]}, [0.4, 3.0]),
 }
-# Drawn by torch's own gamma and binomial samplers, whose order of random numbers is not ours.
-OTHER_NUMBERS = {"Beta", "Binomial", "Chi2", "Dirichlet", "FisherSnedecor", "Gamma", "InverseGamma", "LKJCholesky",
-                 "NegativeBinomial", "Wishart",
-                 "StudentT"}  # fmt: skip
+# torch draws other Cholesky factors than its own density says, and draws a Wishart matrix again where it is not singular.
+OTHER_NUMBERS = {"LKJCholesky", "Wishart"}
 QUESTIONS = ("mean", "variance", "stddev", "mode", "entropy", "support", "batch_shape", "event_shape", "has_rsample")
 
 
@@ -108,7 +106,7 @@ def test_one_seed_gives_the_same_samples(t: Any, name: str) -> Any:
     return [d.sample((4,)), d.sample(), d.rsample((2,)) if d.has_rsample else d.sample((1,))]
 
 
-@pytest.mark.parametrize("name", sorted(OTHER_NUMBERS - {"LKJCholesky"}))
+@pytest.mark.parametrize("name", ["Beta", "Binomial", "Dirichlet", "Gamma", "NegativeBinomial", "Wishart"])
 def test_samples_have_the_right_moments(name: str) -> None:
     mt.manual_seed(5)
     d = made(mt, name)
@@ -239,7 +237,7 @@ def test_on_the_npu(npu: Any, name: str) -> None:
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -1.0, 0.0, 1e38])
 def test_gamma_of_an_odd_concentration_ends(value: float) -> None:
     drawn = mt.distributions.Gamma(mt.tensor([value, 2.0]), mt.tensor(1.0), validate_args=False).sample()
-    assert drawn[1] > 0 and (drawn[0] > 1e30 if value > 1 else mt.isnan(drawn[0]))
+    assert drawn[1] > 0 and (drawn[0] > 1e30 if value > 1 else drawn[0] == mt.finfo(mt.float32).tiny)
 
 
 @pytest.mark.parametrize("name", [info.name for info in pkgutil.iter_modules(torch.distributions.__path__)])
@@ -249,3 +247,13 @@ def test_modules_show_what_torchs_modules_show(name: str) -> None:
     shown = {name for name, value in vars(theirs).items() if isinstance(value, (type, FunctionType)) and not name.startswith("_")
              and value.__module__.startswith("torch.distributions")} - {"MixtureSameFamilyConstraint"}  # not offered
     assert not shown - vars(ours).keys()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@twin
+def test_draws_by_rejection_have_the_generators_numbers(t: Any, dtype: str) -> Any:
+    count, prob = t.tensor([[5.0], [60.0], [0.0], [1e4]], dtype=getattr(t, dtype)), t.linspace(-0.1, 1.1, 40, dtype=getattr(t, dtype))
+    shapes = t.tensor([0.0, 1e-3, 0.3, 1.0, 7.5, 1e5], dtype=getattr(t, dtype)).repeat(20, 1)
+    drawn = [t.binomial(count, prob), t.binomial(prob.new_full((40,), 30.0), prob[20].clone()), t._standard_gamma(shapes),
+             t._standard_gamma(shapes.t()), t._sample_dirichlet(shapes[:, 1:])]
+    return [*drawn, drawn[3].stride(), t._standard_gamma(shapes.half().float(), generator=t.Generator().manual_seed(3))]

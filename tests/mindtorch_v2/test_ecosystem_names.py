@@ -5,6 +5,7 @@ import pickle
 
 import pytest
 import torch
+import torch.nn.attention.flex_attention
 from twin import check_lines
 
 import mindtorch_v2 as mt
@@ -212,3 +213,53 @@ def test_names_that_packages_read() -> None:
     check_lines("torch._assert_async(torch.tensor([1, 1]))", message=True)
     assert mt.optim.optimizer._default_to_fused_or_foreach([mt.ones(1)], False, True) == (True, False)
     assert mt.optim.optimizer._default_to_fused_or_foreach([mt.ones(1)], False) == (False, False)
+
+
+BLOCKS = """
+flex_attention, BlockMask = torch.nn.attention.flex_attention.flex_attention, torch.nn.attention.flex_attention.BlockMask
+count, which = torch.tensor([[[1, 2]]], dtype=torch.int32), torch.tensor([[[[1, 0], [0, 1]]]], dtype=torch.int32)
+x = torch.arange(64.0).sin().reshape(1, 1, 8, 8)
+causal = BlockMask.from_kv_blocks(count, which, BLOCK_SIZE=4, mask_mod=lambda b, h, q, k: q >= k)
+full = BlockMask.from_kv_blocks(torch.zeros_like(count), which, count, which, BLOCK_SIZE=(4, 4), mask_mod=None)
+"""
+
+
+@pytest.mark.parametrize("line", [
+    "causal.to_dense(), causal.shape, (flex_attention(x, x, x, block_mask=causal) * 1e4).round()",
+    "full.to_dense(), full.shape, (flex_attention(x, x, x, block_mask=full) * 1e4).round()",
+    "torch.while_loop(lambda i, x: i < 3, lambda i, x: (i + 1, x * 2), (torch.tensor(0), torch.ones(2)))",
+    "torch._tensor_str._add_suffixes('tensor([1.]', ['dtype=a', 'b'], 4, False)",
+    "torch._tensor_str._add_suffixes('tensor([1.]' * 7, ['dtype=a', 'b'], 4, False)",
+    "torch._tensor_str._add_suffixes('tensor([1.]', ['dtype=a', 'b'], 4, True)",
+    "torch._tensor_str._str_intern(torch.arange(3))",
+    "torch._check_tensor_all_with(ValueError, torch.tensor([True, False]))", "torch._check_tensor_all_with(ValueError, True)",
+    "torch.xpu.get_rng_state_all(), torch.xpu.memory_allocated(), torch.xpu.max_memory_allocated(), dict(torch.xpu.memory_stats())",
+    "torch.cuda.FloatTensor([1.0])", "isinstance(torch.ones(1), torch.cuda.FloatTensor)", "torch.cuda.random.get_rng_state_all()",
+    "str(torch.nn.SyncBatchNorm).replace('mindtorch_v2', 'torch')", "torch._C._jit_can_fuse_on_cpu() in (True, False)",
+    "[len(g) for g, _ in torch.optim.Optimizer._group_tensors_by_device_and_dtype([[x, x], [None, None]]).values()]"])
+def test_names_beside_the_api(line: str) -> None:
+    check_lines(BLOCKS + line)
+
+
+def test_an_optimizer_without_init_may_ask_for_hooks() -> None:
+    class Wrapped(mt.optim.Optimizer):
+        def __init__(self, inner: mt.optim.Optimizer) -> None:
+            self._patch_step_function()
+            self.param_groups, self.step = inner.param_groups, inner.step
+
+    x = mt.ones(2, requires_grad=True)
+    x.sum().backward()
+    Wrapped(mt.optim.SGD([x], lr=0.5)).step()
+    assert x.tolist() == [0.5, 0.5]
+
+
+@pytest.mark.parametrize("line", [
+    "torch.ones(2, 3) + torch.ones(3, 2)", "torch.ones(1, 4, 9, 9) * torch.ones(4, 6, 6)", "torch.ones(5, 2, 3).add_(torch.ones(4, 5, 3))",
+    "torch.ones(5, 2, 3).copy_(torch.ones(4, 3, 5))", "torch.broadcast_tensors(torch.ones(2, 3), torch.ones(3, 2))",
+    "torch.broadcast_shapes((2, 3), (3, 2))", "torch.normal(torch.ones(2, 3), torch.ones(3, 2))",
+    "torch.ones(2, 3).masked_fill(torch.ones(3, 2, dtype=torch.bool), 0)",
+    "torch.ones(2, 3).masked_fill_(torch.ones(3, 2, dtype=torch.bool), 0)",
+    "torch.ones(2, 3).masked_fill_(torch.ones(4, 2, 3, dtype=torch.bool), 0)",
+    "torch.ones(3, 4).__setitem__(slice(0, 2), torch.ones(3, 5))", "torch.nn.functional.mse_loss(torch.ones(2, 3), torch.ones(3, 2))"])
+def test_the_last_dim_that_does_not_fit_is_named(line: str) -> None:
+    check_lines(line, message=True)

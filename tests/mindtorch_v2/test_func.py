@@ -103,6 +103,40 @@ def test_results_stay_differentiable_in_what_else_takes_part(t: Any) -> Any:
     return through, w.grad, plain, outer.grad
 
 
+DRAWS = {"rand_like": lambda t, x, g: t.rand_like(x), "dropout": lambda t, x, g: t.dropout(x, 0.5, True),
+         "bernoulli": lambda t, x, g: t.bernoulli(x, generator=g), "bernoulli.p": lambda t, x, g: t.bernoulli(x, 0.5, generator=g),
+         "normal": lambda t, x, g: t.normal(x, 1.0, generator=g), "normal.size": lambda t, x, g: t.normal(0.0, 1.0, (5,), generator=g),
+         "multinomial": lambda t, x, g: t.multinomial(x, 2, generator=g), "poisson": lambda t, x, g: t.poisson(x, generator=g),
+         "uniform_": lambda t, x, g: x.clone().uniform_(generator=g), "bernoulli_": lambda t, x, g: x.clone().bernoulli_(x, generator=g),
+         "shared uniform_": lambda t, x, g: t.ones(5).uniform_(generator=g)}
+
+
+@pytest.mark.parametrize("randomness", ["error", "same", "different"])
+@pytest.mark.parametrize("name", DRAWS)
+@twin
+def test_who_draws_the_same_numbers(t: Any, name: str, randomness: str) -> Any:
+    """Shapes, whether all samples got the same numbers, and what is refused: of batched tensors, of shared ones, generators."""
+    found = []
+    for in_dim, own in ((0, False), (0, True), (None, True)):
+        x, generator = t.linspace(0.1, 0.9, 20).view(4, 5), t.Generator().manual_seed(3) if own else None
+        def draw(_: Any, x: Any, generator: Any = generator) -> Any:
+            return DRAWS[name](t, x if in_dim == 0 else x[0], generator)
+        try:
+            y = t.vmap(draw, in_dims=(0, in_dim), randomness=randomness)(t.ones(4), x)
+            found.append((tuple(y.shape), all(t.equal(row, y[0]) for row in y)))
+        except RuntimeError as refused:
+            found.append(str(refused)[:60])
+    return found
+
+
+@twin
+def test_results_are_recorded_only_where_the_caller_records(t: Any) -> Any:
+    f, x = t.func, t.tensor([1.0, 2.0], requires_grad=True)
+    with t.no_grad():
+        inside = f.grad(lambda y: (y ** 2).sum())(x), f.grad(lambda y: (y * x).sum())(x.detach()), f.vjp(t.sin, x)[0]
+    return inside, f.grad(lambda y: (y ** 2).sum())(x), error(lambda: f.vjp(lambda y: [], x), 60)
+
+
 @twin
 def test_one_seed_for_every_sample(t: Any) -> Any:
     return t.vmap(lambda z: z + t.rand(2), randomness="same")(t.tensor(A)[:, :2])

@@ -43,7 +43,7 @@ def test_an_op_by_its_name_with_a_gradient(t: Any) -> Any:
 @twin
 def test_errors(t: Any) -> Any:
     calls = [lambda: t.ops.nowhere.nothing(), lambda: t.ops.aten.no_such_op,
-             lambda: t.library.custom_op("noname", lambda x: x, mutates_args=()),
+             lambda: t.library.custom_op("noname", lambda x: x, mutates_args=(), schema="(Tensor x) -> Tensor"),
              lambda: t.library.Library("other", "SOMETHING")]  # fmt: skip
     return [error(call) for call in calls]
 
@@ -59,8 +59,9 @@ def test_libraries_and_torchs_own_ops(t: Any) -> Any:
 
 
 def test_a_kernel_for_each_device(npu: Any) -> None:
-    op = mt.library.custom_op("mylib::where_am_i", lambda x: x + 1, mutates_args=(), device_types="cpu")
-    with pytest.raises(NotImplementedError, match="no kernel for npu; it has one for cpu"):
+    op = mt.library.custom_op("mylib::where_am_i", lambda x: x + 1, mutates_args=(), device_types="cpu",
+                              schema="(Tensor x) -> Tensor")
+    with pytest.raises(NotImplementedError, match="'mylib::where_am_i' with arguments from the 'PrivateUse1' backend"):
         op(mt.ones(1, device="npu"))
     op.register_kernel("npu", lambda x: x + 2)
     assert op(mt.ones(1)).item() == 2 and op(mt.ones(1, device="npu")).item() == 3

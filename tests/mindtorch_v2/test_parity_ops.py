@@ -1,6 +1,7 @@
 """What PyTorch's lists claim of ops: a slice of parity_ops.py, and single claims that it found to be wrong once."""
 from __future__ import annotations
 
+import importlib
 import subprocess
 import sys
 from pathlib import Path
@@ -36,6 +37,10 @@ def test_a_claim_that_does_not_hold_is_seen(tmp_path: Path, capsys: pytest.Captu
 
 
 LINES = [
+    "torch._native_batch_norm_legit(torch.ones(2, 3), None, None, True, 0.1, 1e-5, out=(torch.ones(0),) * 3)[0].shape",
+    "torch.sum(torch.ones(2), 0, out=torch.ones(()).double())", "torch.cat([torch.ones(2)], out=torch.ones(2).double())",
+    "torch.argsort(torch.tensor([2, 1]), stable=False, out=torch.tensor([0, 0]))",
+    "[r.requires_grad for r in torch.native_layer_norm(torch.ones(2, 2, requires_grad=True), [2], None, None, 1e-5)]",
     "torch.add(1, 2)", "torch.add(2.5, 2)", "torch.sub(3, 1.5)", "torch.mul(2, 3)", "torch.div(7, 2, rounding_mode='floor')",
     "torch.floor_divide(7, 2)", "torch.eq(1, torch.ones(2))", "torch.lt(1.0, torch.ones(2))", "torch.fmod(5, torch.ones(2))",
     "torch.atan2(torch.ones(2), 1.0)", "torch.hypot(1.0, torch.ones(2))", "torch.copysign(1.0, torch.ones(2))",
@@ -52,6 +57,17 @@ LINES = [
     "torch.hash_tensor(torch.tensor([True, False]))", "torch.hash_tensor(torch.ones(2)._neg_view())",
 ]
 MESSAGES = [
+    "torch.nn.functional.max_pool1d(torch.ones(1, 4, 4), 2, padding=-1, return_indices=True)",
+    "torch.mm(torch.ones(2, 2), torch.ones(2, 2), out=torch.ones(2, 2).double())",
+    "torch.gather(torch.ones(2), 0, torch.tensor([0]), out=torch.ones(1).half())",
+    "torch.sort(torch.ones(2), out=(torch.ones(2), torch.ones(2, dtype=torch.int32)))",
+    "torch.amax(torch.ones(2, 3), 0, out=torch.ones(3, dtype=torch.int32))",
+    "torch.index_select(torch.ones(2), 0, torch.tensor([0]), out=torch.ones(1).double())",
+    "torch.cummax(torch.ones(2), 0, out=(torch.ones(2).double(), torch.tensor([0, 0])))",
+    "torch.matmul(torch.ones(2), torch.ones(2), out=torch.ones(()).double())",
+    "torch.linalg.inv(torch.eye(2), out=torch.ones(2, 2, dtype=torch.complex64))",
+    "torch.argsort(torch.ones(2), out=torch.tensor([0, 0]))",
+    "torch.nn.functional.conv_transpose2d(torch.ones(1, 1, 2, 2).int(), torch.ones(1, 1, 2, 2).int())",
     "torch.ones(1).view(0, -1)", "torch.mean(torch.ones(2), dtype=torch.int64)", "torch.eye(2, -3)",
     "torch.complex(torch.ones(2), torch.ones(2, dtype=torch.int32))", "torch.vsplit(torch.ones(2), 1)",
     "torch.movedim(torch.ones(2, 3), (0, -2), (0, 1))", "torch.nn.functional.max_pool1d(torch.ones(1, 4), 2, stride=0)",
@@ -143,3 +159,41 @@ def test_a_softmax_of_nothing_has_no_gradient() -> None:
         x = lib.tensor([[1.0, 2.0], [float("-inf")] * 2], requires_grad=True)
         (lib._safe_softmax(x, -1)[:, 0]).sum().backward()
         assert x.grad is not None and x.grad[1].tolist() == [0.0, 0.0] and x.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("name", ["tanh", "sigmoid"])
+def test_second_derivatives_of_complex_functions(name: str) -> None:
+    x = mt.tensor([0.3 + 0.4j, -1.0 + 0.2j], dtype=mt.complex128, requires_grad=True)
+    assert mt.autograd.gradgradcheck(getattr(mt, name), x)
+
+
+def test_views_are_made_again_of_other_bases() -> None:
+    for lib in (mt, torch):
+        plain = lib.arange(12.0).view(3, 4).clone()
+        both = lib.complex(plain, plain)
+        with lib.autograd._force_original_view_tracking(True):
+            pairs = (plain, plain[1]), (plain, plain.t()), (plain, plain[:, 1:3]), (both, lib.view_as_real(both))
+        for base, view in pairs:
+            assert view._view_func_unsafe(base + 1).shape == view.shape
+            back = view._rev_view_func_unsafe(view.detach())
+            assert (back.shape, back.stride(), back.dtype) == (base.shape, base.stride(), base.dtype) and lib.equal(back, base)
+
+
+def test_references_have_torchs_names() -> None:
+    for place in ("", "special", "nn.functional", "fft", "_conversions", "linalg"):
+        ours, theirs = (importlib.import_module(f"{lib}._refs{place and '.'}{place}") for lib in ("mindtorch_v2", "torch"))
+        assert ours.__all__ == theirs.__all__ and all(callable(getattr(ours, name)) for name in ours.__all__)
+    assert mt._refs.rtruediv(2.0, mt.tensor([4.0])).tolist() == [2.0]
+    assert mt._refs.trunc_divide(mt.tensor(-3), mt.tensor(2)).item() == -1
+
+
+def test_fake_tensors_of_what_only_values_say() -> None:
+    for lib in (mt, torch):
+        fake = importlib.import_module(f"{lib.__name__}._subclasses.fake_tensor")
+        with fake.FakeTensorMode() as mode:
+            x = lib.ones(3)
+            with pytest.raises(fake.DataDependentOutputException):
+                lib.allclose(x, x)
+            assert x[[0, 2]].shape == (2,)
+        view = mode.from_tensor(lib.arange(6.0)[2:5])
+        assert (view.storage_offset(), tuple(view.shape)) == (2, (3,))

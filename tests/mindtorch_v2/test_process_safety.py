@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+import mindtorch_v2 as mt
+
 
 def survives(program: str) -> None:
     """Runs a program in a process of its own, which must end well."""
@@ -88,3 +90,13 @@ y = x @ x
 limit(8 << 20)                                  # what is mapped stays
 assert torch.linalg.inv(y).shape == (300, 300) and (x @ x == y).all()
 """)
+
+
+def test_no_library_exports_the_runtime_of_its_compiler() -> None:
+    """A compiler may link libstdc++ statically. Exported, its symbols mix with those of another package's copy, and a number
+    read from a stream is then a jump to nowhere."""
+    libraries = [os.path.join(mt._C.__path__[0], name) for name in os.listdir(mt._C.__path__[0]) if name.endswith(".so")]
+    assert len(libraries) > 8
+    for library in libraries:
+        symbols = subprocess.run(["nm", "-D", "--defined-only", library], capture_output=True, text=True, check=True).stdout
+        assert not [s for s in symbols.split() if s.startswith(("__cxa_", "_ZNSt6locale", "_ZNSi"))], library

@@ -22,7 +22,7 @@ MAX_LINES = 600  # the habit is 500; above this a file has to be split
 # What stands directly under src/mindtorch_v2/, by floor. A new file or folder is added here.
 FLOORS: dict[int, str] = {
     0: "_C _deferred _facade _dtype _device _shape _row _schema _function_schema _errors _config _progress",
-    1: "_storage _typed_storage _tensor _printing _numpy",
+    1: "_storage _typed_storage _tensor _printing _numpy _offered_members",
     2: "autograd _backends",
     3: "_ops amp _legacy",
     4: "npu cpu linalg fft special random types version torch_version return_types backends compiler cuda jit overrides storage "
@@ -35,12 +35,12 @@ FLOORS: dict[int, str] = {
 }
 FLOORS[5] += " fx export monitor sparse __future__"
 FLOORS[4] += " _nested"
-FLOORS[5] += " nested _functorch _guards _inductor _refs _export _file_options _weights_only_unpickler _decomp package"
+FLOORS[5] += " _library nested _functorch _guards _inductor _refs _export _file_options _weights_only_unpickler _decomp package _core_names _file_records"
 FLOOR_OF = {name: floor for floor, names in FLOORS.items() for name in names.split()}
 # Files that count as one package although they lie side by side.
-ONE_PACKAGE = dict.fromkeys(("_pickling", "_unpickling", "_rebuilding", "_archive", "_file_options", "_utils"), "serialization")
+ONE_PACKAGE = dict.fromkeys(("_pickling", "_unpickling", "_rebuilding", "_archive", "_file_options", "_file_records", "_utils"), "serialization")
 ONE_PACKAGE |= {"_vendor": "torch_version"}
-ONE_PACKAGE |= {"_storage": "_tensor", "_typed_storage": "_tensor", "_printing": "_tensor"}
+ONE_PACKAGE |= {"_storage": "_tensor", "_typed_storage": "_tensor", "_printing": "_tensor", "_offered_members": "_tensor"}
 # The only imports by name: a backend; floor 5, at its first use; NumPy, at the first array.
 LOADERS = ("_backends/registry.py", "_deferred.py", "_tensor.py")
 NUMPY_DOORS = ("_numpy.py", "_tensor.py", "_C/", "_torch_npu/testing/")
@@ -307,7 +307,7 @@ def test_architecture_names_only_paths_that_exist() -> None:
 
 # ---- the parts of the compiled core ------------------------------------------------------------------------------------
 CORE = PACKAGE / "_C"
-LEAVES = {"python", "library"}  # what C and the kernel library declare; every part takes from them
+LEAVES = {"python", "library", "geometry"}  # what C and the kernel library declare; every part takes from them
 
 
 def core_parts() -> list[str]:

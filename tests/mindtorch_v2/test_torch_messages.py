@@ -30,7 +30,17 @@ import mindtorch_v2 as mt
     "torch.nn.functional.nll_loss(torch.ones(3, 4), torch.tensor([0, 1, 2]), weight=torch.ones(4, dtype=torch.float64))",
     "torch.select_scatter(torch.ones(2, 2, dtype=torch.complex64, requires_grad=True), torch.ones(2, dtype=torch.complex64), 0, 0)",
     "torch.nn.functional.max_pool3d(torch.ones(0, 1, 2, 10), 2)", "torch.triu_indices(2, 2, dtype=torch.float32)",
-    "torch.histogramdd(torch.ones(3, 2, dtype=torch.float16), [2, 2])"])
+    "torch.histogramdd(torch.ones(3, 2, dtype=torch.float16), [2, 2])", "torch.histogram(torch.ones(3).half(), 2)",
+    "torch.clamp(torch.ones(3), torch.ones(3), 1.0)", "torch.hash_tensor(torch.arange(3), mode=1)",
+    "torch.hash_tensor(torch.ones(0, 3), (-2, 0))", "torch.cdist(torch.ones(3).half(), torch.ones(3).half())",
+    "torch.cdist(torch.ones(3, 2).half(), torch.ones(3, 2).half())", "torch.nn.functional.glu(torch.tensor(1))",
+    "torch.nn.functional.glu(torch.ones(4).int())", "torch.histc(torch.ones(3).half(), 3, max=2 ** 63)",
+    "torch.segment_reduce(torch.arange(3), 'bad', indices=torch.tensor([0]))",
+    "torch.segment_reduce(torch.arange(3), 'sum', lengths=torch.tensor([3]))",
+    "torch.nn.functional.multi_margin_loss(torch.ones(2, 3).half(), torch.tensor([0, 1]), p=3)",
+    "torch.ones(3, dtype=torch.complex64).index_reduce(0, torch.tensor([0]), torch.ones(1), 'amax')",
+    "torch.ones(3, dtype=torch.complex64).scatter_reduce(0, torch.tensor([0]), torch.ones(1), 'amax')",
+    "torch.nn.functional.cross_entropy(torch.ones(2, 3).byte(), torch.tensor([0, 1]).int())"])
 def test_errors(line: str) -> None:
     check_lines(line, message=True)
 
@@ -75,3 +85,14 @@ def test_requires_grad_of_asarray() -> None:
     lines = "x = torch.ones(2, requires_grad=True)\n[torch.asarray(x, **k).requires_grad for k in ({}, {'copy': True}, " \
             "{'requires_grad': False}, {'requires_grad': True}, {'dtype': torch.float64})] + [torch.asarray(x) is x]"
     assert run_lines(lines, mt) == run_lines(lines, torch)
+
+
+@pytest.mark.parametrize("line", [
+    "torch.nn.functional.avg_pool1d(x[0, 0], 2, None)", "torch.nn.functional.avg_pool2d(x, 2, stride=None)",
+    "torch.nn.functional.avg_pool3d(x, 1, None)", "torch.max_pool2d(x, 2, None)", "torch.max_pool3d(x, 1, stride=None)",
+    "torch.amax(x, None)", "x.amin(dim=None, keepdim=True)", "torch.roll(x, 3, None)", "torch.hash_tensor(x, None)",
+    "torch.clamp(x, 3, torch.tensor(5))", "torch.clamp(x, torch.tensor(3.0), 5)",
+    "torch.histogram(x.half(), 3, range=(0, 24))", "torch.histogramdd(x.half().reshape(-1, 1), [torch.tensor([0.0, 5]).half()])",
+    "torch.cdist(x[0, 0].half(), x[0, 0].half(), compute_mode='use_mm_for_euclid_dist').dtype"])
+def test_none_for_an_empty_list_and_scalars_for_numbers(line: str) -> None:
+    check_lines("x = torch.arange(24.0).reshape(1, 2, 3, 4)\n" + line)

@@ -79,6 +79,13 @@ cdef object keep_original(Overload ov, TensorBase self, PyObject** s)
 cdef int finish_inplace(Node node, Overload ov, TensorBase self) except -1
 cdef object view_error(TensorBase t, str what)
 cdef int save_results(Node node, Overload ov, PyObject** results, int n) except -1
+
+
+cdef inline bint takes_gradient(Overload ov, int i) noexcept:
+    """Whether result i of several is an output of the op's node: its formulas read the gradient of it."""
+    return ov.nreturns == 1 or i >= 64 or ov.reads_grads >> i & 1
+
+
 cdef bint has_formulas(Overload ov, PyObject** s)
 cdef bint requires_any(PyObject* o) noexcept
 

@@ -81,6 +81,7 @@ cdef class Overload:
     cdef int pin_at                              # where a composite has pin_memory; -1: nowhere
     cdef unsigned char keeps_format              # whether outputs lie in memory as an input does: a word of KEEPS
     cdef uint64_t format_from                    # the parameters that say so, as bits
+    cdef uint64_t writes                         # the parameters besides self whose memory a kernel changes, as bits
     cdef int guard                               # which arguments are refused: a word of GUARDS
     cdef object rule
     cdef readonly object body                    # the composite
@@ -123,9 +124,14 @@ cdef class Op:
     cdef list rows                               # its overloads; shared with the in-place form, only ever added to
     cdef readonly Op inplace_of                  # the functional op whose in-place form this is, or None
     cdef readonly str namespace
+    cdef readonly Op function                    # what is called: the op itself; of a method, the op that it is
     cdef unsigned char cast_policy[NUM_DEVICES]            # per device type: what autocast does, in any overload
     cdef OpDescription description
     cdef public object doc                       # a sentence that says what it does, or None
+
+
+cdef class OpMethod(Op):
+    pass
 
 
 cdef class _HotOps:
@@ -152,7 +158,7 @@ cdef int bind_slots(Op op, Overload ov, tuple slots, object out, Binding* b) exc
 cdef object plain_int(object o)
 cdef int hold(Binding* b, object o) except -1
 cdef int plain(Binding* b, int p, object value) except -1
-cdef object bind_error(str name, list rows, PyObject** args, Py_ssize_t nargs, PyObject* kwnames, Binding* b)
+cdef object bind_error(Op called, PyObject** args, Py_ssize_t nargs, PyObject* kwnames, Binding* b)
 cdef int check_scalars(Overload ov, PyObject** s, int dt) except -1
 
 

@@ -1,6 +1,7 @@
 # The lowest part of the core: dtypes, devices, storages, tensors, numbers, generators, and the interface of backends.
 from mindtorch_v2._C.python cimport *
 from mindtorch_v2._C.library cimport *
+from mindtorch_v2._C.geometry cimport *
 
 cdef enum:
     CONTIGUOUS = 0
@@ -41,7 +42,7 @@ cdef extern from "storage.h" namespace "mt":
         PyObject* owner
         Storage* former
         int32_t exports, users
-        cbool pinned, resizable, shrunk, managed
+        cbool pinned, resizable, shrunk, managed, copy_on_write
         PyObject* seen
         PyObject* object()
     cdef cppclass Version:
@@ -59,23 +60,6 @@ cdef extern from "storage.h" namespace "mt":
     const Library* open_library(const char*) except +
     void* allocate_or_null(const Library*, size_t)
     int processor_level()
-
-cdef extern from "geometry.h" namespace "mt::geometry" nogil:
-    cdef struct Measure:
-        int64_t count
-        cbool contiguous, too_large
-    void copy_dims(int64_t*, const int64_t*, int)
-    Measure measure(int, const int64_t*, const int64_t*)
-    void strides_for "mt::geometry::contiguous_strides"(int, const int64_t*, int64_t*)
-    cbool has_plain_strides(int, const int64_t*, const int64_t*)
-    cbool dense_strides "mt::geometry::is_dense"(int, const int64_t*, const int64_t*)
-    cbool expanded_strides "mt::geometry::has_overlap"(int, const int64_t*, const int64_t*)
-    cbool channels_last_order "mt::geometry::is_channels_last"(int, const int64_t*, const int64_t*, int)
-    cbool suggests_channels_last(int, const int64_t*, const int64_t*)
-    void channels_last_strides(int, const int64_t*, int64_t*)
-    void pack_strides "mt::geometry::packed_strides"(int, const int64_t*, const int64_t*, int64_t*)
-    cbool strides_as "mt::geometry::view_strides"(int, int64_t, const int64_t*, const int64_t*, int, const int64_t*, int64_t*)
-    int widen "mt::geometry::broadcast"(int, int64_t*, int, const int64_t*)
 
 cdef extern from "state.h" namespace "mt":
     const Library* lib "mt::kernels"
@@ -239,6 +223,7 @@ cdef int no_host_memory(size_t nbytes) except -1
 cdef void storage_hold(Storage* s) noexcept
 cdef void storage_let_go(Storage* s) noexcept
 cdef int storage_resize(Storage* s, size_t nbytes) except -1
+cdef int own_block(Storage* s) except -1
 cdef int record_use(Storage* s, uint64_t stream) except -1
 cdef int refuse_ended(Storage* s) except -1
 cdef object storage_object(Storage* s)
@@ -256,6 +241,7 @@ cdef int set_requires(TensorBase t, bint value) except -1
 cdef TensorBase new_empty(int rank, const int64_t* sizes, int dt, int dev, int index)
 cdef TensorBase new_strided(int rank, const int64_t* sizes, const int64_t* strides, int dt, int dev, int index)
 cdef TensorBase alias(TensorBase a)
+cdef TensorBase lazy_clone(TensorBase a)
 cdef int take_memory(TensorBase t, TensorBase source) except -1
 cdef int set_memory(TensorBase t, Storage* s, int dt, int rank, const int64_t* sizes, const int64_t* strides,
                     int64_t offset) except -1
@@ -482,6 +468,17 @@ cdef inline char* ptr_of(TensorBase t) noexcept:
 cdef inline int check_room(TensorBase t) except -1:
     """To be called before memory is touched."""
     return beyond_storage(t) if t.st.shrunk else 0
+
+
+cdef inline bint is_wrapper(TensorBase t) noexcept:
+    """Whether t has no memory and its class computes with it: see _make_wrapper."""
+    return t.st.shrunk and not t.st.nbytes and Py_TYPE(<PyObject*>t) != tensor_type
+
+
+cdef inline int before_write(TensorBase t) except -1:
+    """check_room() for memory that is to be written: what other storages read too is copied first. Runs no Python."""
+    check_room(t)
+    return own_block(t.st) if t.st.copy_on_write else 0
 
 
 cdef inline uint32_t version_of(TensorBase t) noexcept:

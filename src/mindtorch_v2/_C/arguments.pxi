@@ -112,8 +112,19 @@ cdef inline int64_t output_views(PyObject** outs, int nouts, View* v, Storage** 
     cdef int64_t work = 0
     cdef int i
     for i in range(nouts):
+        if <object>outs[i] is not None:
+            before_write(<TensorBase>outs[i])
         work += add_view(outs[i], v, storages, nt)
     return work
+
+
+cdef int before_writes(Overload ov, PyObject** s) except -1:
+    """before_write() of the arguments besides self that the kernel changes."""
+    cdef int p
+    for p in range(ov.nparams):
+        if ov.writes >> p & 1 and is_tensor(s[p]):
+            before_write(<TensorBase>s[p])
+    return 0
 
 
 cdef inline int64_t input_views(Overload ov, PyObject** s, list numbers, View* v, Storage** storages, int32_t* nt) except -1:

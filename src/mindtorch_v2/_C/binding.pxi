@@ -40,7 +40,7 @@ cdef bint fits(Overload ov, int p, PyObject* o):
     """Whether an argument suits parameter p. Looks, converts nothing."""
     cdef int kind = ov.kind[p]
     if <object>o is None:
-        return ov.optional[p]
+        return ov.optional[p] or (kind == K_INTS and not ov.required[p] and not ov.defaults[p])   # [] by default
     if kind == K_TENSOR:
         return is_tensor(o) or (ov.numbers and (p > 0 or ov.number_first) and (is_number(o) or is_numpy_scalar(<object>o)))
     if kind == K_TENSORS:
@@ -201,7 +201,8 @@ cdef int accept(Overload ov, int p, PyObject* o, Binding* b) except -1:
         elif <object>o is not None and not is_exact_number(o):
             plain(b, p, exact_number(<object>o))
     elif <object>o is None:
-        return 0
+        if not ov.optional[p]:
+            b.slot[p] = PyTuple_GET_ITEM_(ov.defaults, p)
     elif ov.kind[p] == K_INT:
         if not PyLong_CheckExact(<object>o) and not PyBool_Check(<object>o):
             plain(b, p, plain_int(<object>o))
@@ -337,22 +338,50 @@ cdef str describe(PyObject* o):
     return name
 
 
-cdef object bind_error(str name, list rows, PyObject** args, Py_ssize_t nargs, PyObject* kwnames, Binding* b):
-    """The TypeError that torch gives for arguments that do not suit."""
+cdef Overload the_only_row_for(list rows, Py_ssize_t given):
+    """The only one of several rows that takes this number of arguments, or None."""
+    cdef Overload row, found = None
+    cdef int i
+    for row in rows:
+        if sum([1 for i in range(row.nparams) if row.required[i]]) <= given <= row.nparams + row.takes_out:
+            if found is not None:
+                return None
+            found = row
+    return found
+
+
+cdef object no_row_fits(str name, list rows, int own, PyObject** args, Py_ssize_t nargs, PyObject* kwnames):
+    """The TypeError of a call that suits none of several rows."""
     cdef Py_ssize_t i
-    cdef int p = b.bad
-    cdef PyObject* o = NULL
+    got = ", ".join([describe(args[i]) for i in range(own, nargs)])
+    if kwnames != NULL:
+        given = [f"{k}={describe(args[nargs + i])}" for i, k in enumerate(<tuple>kwnames)]
+        got = f"{got}, {', '.join(given)}" if got else f"{', '.join(given)}, "
+    expected = "".join(f"\n * ({(<Overload>row).signature(own)})" for row in rows)
+    return TypeError(f"{name}() received an invalid combination of arguments - got ({got}), "
+                     f"but expected one of:{expected}\n")
+
+
+cdef object bind_error(Op called, PyObject** args, Py_ssize_t nargs, PyObject* kwnames, Binding* b):
+    """The TypeError that torch gives for arguments that do not suit; self of a method is not counted."""
+    cdef Py_ssize_t i
+    cdef str name = called.name
+    cdef list rows = called.rows
+    cdef int own = 1 if type(called) is OpMethod else 0
     cdef Overload ov = <Overload>rows[0]
+    cdef PyObject* o = NULL
+    cdef int p
     if len(rows) > 1:
-        got = [describe(args[i]) for i in range(nargs)]
-        if kwnames != NULL:
-            got += [f"{k}={describe(args[nargs + i])}" for i, k in enumerate(<tuple>kwnames)]
-        expected = "".join(f"\n * ({(<Overload>row).signature()})" for row in rows)
-        return TypeError(f"{name}() received an invalid combination of arguments - got ({', '.join(got)}), "
-                         f"but expected one of:{expected}\n")
+        ov = the_only_row_for(rows, nargs + (0 if kwnames == NULL else len(<tuple>kwnames)))
+        if ov is None:
+            return no_row_fits(name, rows, own, args, nargs, kwnames)
+        bind(ov, args, nargs, kwnames, b)        # again, to see what does not suit this row
+    p = b.bad
     if b.why == BAD_MANY:
-        return TypeError(f"{name}() takes {ov.npositional} positional argument{'s' * (ov.npositional != 1)} "
-                         f"but {nargs} were given")
+        least = sum([1 for i in range(ov.npositional) if ov.required[i]])
+        takes = f"from {least - own} to {ov.npositional - own}" if least < ov.npositional else f"{least - own}"
+        return TypeError(f"{name}() takes {takes} positional argument{'s' * (takes != '1')} but {nargs - own} "
+                         f"{'was' if nargs - own == 1 else 'were'} given")
     if b.why == BAD_KEYWORD:
         return TypeError(f"{name}() got an unexpected keyword argument '{(<tuple>kwnames)[p]}'")
     shown = "input" if ov.names[p] == "self" else ov.names[p]
@@ -368,17 +397,17 @@ cdef object bind_error(str name, list rows, PyObject** args, Py_ssize_t nargs, P
         for i in range(PyTuple_GET_SIZE(<object>kwnames)):
             if param_named(ov, (<tuple>kwnames)[i]) == p:
                 o = args[nargs + i]
-    where = f" (position {p + 1})" if p < nargs else ""
+    where = f" (position {p + 1 - own})" if p < nargs else ""
     got_word = type(<object>o).__name__ if o != NULL else "nothing"
     if o != NULL and isinstance(<object>o, (tuple, list)) and ov.kind[p] in (K_INTS, K_TENSORS):
         bad = [(i, item) for i, item in enumerate(<object>o)
                if not (fits_int(<PyObject*>item) if ov.kind[p] == K_INTS else isinstance(item, TensorBase))]
         if bad and ov.kind[p] == K_TENSORS:
-            return TypeError(f"expected Tensor as element {bad[0][0]} in argument {p}, but got "
+            return TypeError(f"expected Tensor as element {bad[0][0]} in argument {p - own}, but got "
                              f"{type(bad[0][1]).__name__}")
         if bad:
-            return TypeError(f"{name}(): argument '{shown}' must be {KIND_WORDS[ov.kind[p]]}, but found element of "
-                             f"type {type(bad[0][1]).__name__} at pos {bad[0][0]}")
+            return TypeError(f"{name}(): argument '{shown}' failed to unpack the object at pos {bad[0][0] + 1} with error "
+                             f"\"type must be {KIND_WORDS[ov.kind[p]]},but got {type(bad[0][1]).__name__}\"")
     return TypeError(f"{name}(): argument '{shown}'{where} must be {KIND_WORDS[ov.kind[p]]}, not {got_word}")
 
 

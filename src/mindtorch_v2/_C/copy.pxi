@@ -32,6 +32,8 @@ cdef int copy_into(TensorBase dst, TensorBase src, bint non_blocking=False) exce
         if dst.dev != META:
             raise NotImplementedError("Cannot copy out of meta tensor; no data!")
         return 0
+    if dst.st.copy_on_write:
+        own_block(dst.st)
     if dst.dev != CPU or src.dev != CPU:
         return copy_on_device(dst, src, non_blocking)
     if dst.count == 0:
@@ -53,6 +55,21 @@ cdef int copy_into(TensorBase dst, TensorBase src, bint non_blocking=False) exce
     else:
         copy_kernel(args)
     return 0
+
+
+cdef TensorBase lazy_clone(TensorBase a):
+    """A copy, made when one of both is first written to, or at once where others may write to a's memory (no autograd)."""
+    cdef TensorBase t
+    own_storage(a)
+    if a.marks or not is_shareable(a.st):
+        t = new_like_format(a, a.dt, PRESERVE, a.dev, a.dev_index)
+        copy_into(t, a)
+        return t
+    t = blank_tensor()
+    t.st = share_block(a.st)
+    t.dt, t.dev, t.dev_index, t.inference = a.dt, a.dev, a.dev_index, modes().inference
+    set_geometry(t, a.rank, a.sizes, a.strides, a.offset)
+    return t
 
 
 cdef TensorBase contiguous_of(TensorBase t):

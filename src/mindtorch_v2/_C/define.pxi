@@ -3,11 +3,22 @@
 POINTWISE_MODES = {"promote": P_PROMOTE, "float": P_FLOAT, "bool": P_BOOL, "real": P_REAL, "float_real": P_FLOAT_REAL}
 
 
+cdef object out_words(object out, str family):
+    """The words that refuse an out= of another dtype than the result's; None: it is cast to."""
+    cdef tuple given = out if isinstance(out, tuple) else (out,)
+    for item in given:
+        if isinstance(item, str) and " " in item:
+            return item
+    if "exact" in given or family == "kernel" and "casts" not in given:
+        return "Expected out tensor to have dtype {result_c}, but got {out_c} instead"
+    return None
+
+
 def _define(str name, str overload_name, str schema, list params, list returns, *, str family, mode=None, kernel=None,
             rule=None, body=None, grad=None, numbers=False, bint copies_self=False, npu=None, returns_class=None,
             str namespace="torch", str node_name="", out=True, str guard=None, dict autocast=None,
             batching=None, forward=None, dict refuses=None, tuple lacks=(), OpDescription description=None, str format=None,
-            bint whole=False):
+            bint whole=False, str writes=""):
     """Adds an overload to the op called name (made when new); returns the op."""
     cdef Overload ov = Overload.__new__(Overload)
     cdef Op op
@@ -24,8 +35,8 @@ def _define(str name, str overload_name, str schema, list params, list returns, 
     ov.number_first = 0 if numbers == "other" else 2 if numbers == "all" else 1
     for item in lacks:
         ov.lacks |= <uint64_t>1 << dtype_id(item)
-    ov.out_body = out if callable(out) else None
-    ov.out_apart = out == "apart"
+    ov.out_body = out if callable(out) else out_words(out, family)
+    ov.out_apart = "apart" in (out if isinstance(out, tuple) else (out,))
     ov.whole = whole
     if guard not in GUARDS:
         raise ValueError(f"{name}: guard={guard!r} is none of {', '.join([g for g in GUARDS if g])}")
@@ -33,6 +44,8 @@ def _define(str name, str overload_name, str schema, list params, list returns, 
     for word in (format or "").split():
         ov.keeps_format = KEEPS_STRIDES if word[0] == "=" else KEEPS_CHANNELS_LAST
         ov.format_from |= <uint64_t>1 << <int>ov.names.index(word.lstrip("="))
+    for word in writes.split():
+        ov.writes |= <uint64_t>1 << <int>ov.names.index(word)
     for i, (_, kind, optional, list_size, default, keyword_only, required, mutable) in enumerate(params):
         ov.kind[i] = KINDS.index(kind)
         ov.optional[i], ov.list_size[i], ov.required[i] = optional, list_size, required
@@ -97,6 +110,13 @@ def _define(str name, str overload_name, str schema, list params, list returns, 
     op.rows.append(ov)
     note_hot(op)
     return op
+
+
+def _undefine(Op op not None):
+    """The name of a program's own op is free again; those who hold the op keep it."""
+    if all_ops.get((op.namespace, op.name)) is op:
+        del all_ops[op.namespace, op.name]
+    packets.pop(op, None)
 
 
 cdef int set_default_attr(Overload ov) except -1:
@@ -274,8 +294,9 @@ cdef int run_named(str name, tuple outs, tuple inputs, tuple attrs) except -1:
         args.na += 1
     args.t, args.a, args.nt = v, attr, 0
     args.generator = NULL
-    for i in range(PyTuple_GET_SIZE(tensors)):   # last, as in cpu_kernel
-        work += add_view(PyTuple_GET_ITEM_(tensors, i), v, storages, &args.nt)
+    work = output_views(tuple_items(outs), <int>PyTuple_GET_SIZE(outs), v, storages, &args.nt)    # last, as in cpu_kernel
+    for i in range(PyTuple_GET_SIZE(inputs)):
+        work += add_view(PyTuple_GET_ITEM_(inputs, i), v, storages, &args.nt)
     check_rare(encoded, lib.rare(encoded), v, args.nt)
     if work > NOGIL_ITEMS:
         run_unlocked(k, &args, v, storages)

@@ -1,7 +1,16 @@
 # The call of an op: bind the arguments to a row, then run it, or offer it to the layers.
 
+cdef tuple given_positional(PyObject** args, Py_ssize_t nargs):
+    return tuple([<object>args[i] for i in range(nargs)])
+
+
+cdef dict given_named(PyObject** args, Py_ssize_t nargs, PyObject* kwnames):
+    return {} if kwnames == NULL else {name: <object>args[nargs + i] for i, name in enumerate(<tuple>kwnames)}
+
+
 cdef PyObject* op_vectorcall(PyObject* self, PyObject** args, size_t nargsf, PyObject* kwnames) except NULL:
-    cdef Op op = <Op>self
+    cdef Op called = <Op>self                    # what layers of functions see
+    cdef Op op = called.function
     cdef Py_ssize_t nargs = <Py_ssize_t>(nargsf & ~(<size_t>1 << (8 * sizeof(size_t) - 1)))
     cdef Binding b
     cdef Overload ov
@@ -13,7 +22,7 @@ cdef PyObject* op_vectorcall(PyObject* self, PyObject** args, size_t nargsf, PyO
             ov = <Overload>PyList_GET_ITEM_(op.rows, i)
             if bind(ov, args, nargs, kwnames, &b):
                 if b.foreign or modes().interposed():
-                    result = run_layers(op, ov, &b, args, nargs, kwnames)
+                    result = run_layers(called, ov, &b, args, nargs, kwnames)
                 else:
                     result = run(op, ov, &b)
                 break
@@ -21,11 +30,12 @@ cdef PyObject* op_vectorcall(PyObject* self, PyObject** args, size_t nargsf, PyO
                 Py_DECREF(<object>b.temp)
                 b.temp = NULL
         else:
-            result = call_override(op, args, nargs, kwnames)
+            result = call_override(called, args, nargs, kwnames)
             if result is NotImplemented:
                 if n == 0:
                     raise NotImplementedError(f"[{op.name}] is not in the op table")
-                raise bind_error(op.name, op.rows, args, nargs, kwnames, &b)
+                raise op.description.call_error(op, given_positional(args, nargs), given_named(args, nargs, kwnames)) or \
+                    bind_error(called, args, nargs, kwnames, &b)
     finally:
         if b.temp != NULL:
             Py_DECREF(<object>b.temp)

@@ -37,7 +37,7 @@ cdef object record_around(Op op, Overload ov, Binding* b, bint grad, object answ
         bump_version(self)
         if node is not None:
             finish_inplace(node, ov, self)
-        return result
+        return self if isinstance(result, TensorBase) else result    # as in torch, whatever tensor the handler gave
     result = call_at(answer, depth)
     if b.out != NULL:
         return result
@@ -159,6 +159,24 @@ cdef object ask_dispatch(Op op, Overload ov, list found, tuple args, dict kwargs
     finally:
         modes().grad = grad
     raise TypeError(none_took(f"torch._ops.{func}", "__torch_dispatch__", types))
+
+
+def _ask_dispatch(Op op not None, Overload ov not None, tuple slots not None):
+    """What the dispatch modes or the classes of the arguments give for a call that a body has come to; NotImplemented where
+    there are none."""
+    cdef Binding b
+    cdef list found
+    b.temp = NULL
+    try:
+        bind_slots(op, ov, slots, None, &b)
+        found = dispatch_classes(ov, b.slot) if b.foreign else []
+        if not found and not modes().dispatch_mode_count:
+            return NotImplemented
+        args, kwargs = call_arguments(ov, &b)
+        return ask_dispatch(op, ov, found, args, kwargs)
+    finally:
+        if b.temp != NULL:
+            Py_DECREF(<object>b.temp)
 
 
 cdef object owner_of(object value):

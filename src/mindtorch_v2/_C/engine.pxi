@@ -231,10 +231,18 @@ cdef class GraphTask:
             if key in self.captures:
                 self.captured[self.captures[key]] = changed
             return 0
+        if "node_pre" in leaf.extra:
+            for hook in list(leaf.extra["node_pre"].values()):
+                answer = hook((changed,))
+                if answer is not None:
+                    changed = hook_values(hook, [changed], answer, True)[0]
         if not is_tensor(<PyObject*>changed):
             no_tensor(changed)
         accumulate(leaf, <TensorBase>changed, self.create_graph, 2 if changed is grad else 1)    # run() holds grad
         run_after_hooks(leaf)
+        if leaf.extra is not None and "node_post" in leaf.extra:
+            for hook in list(leaf.extra["node_post"].values()):
+                hook((), (changed,))
         return 0
 
     cdef int run_node(self, int i, Node node, object given) except -1:
@@ -283,9 +291,9 @@ cdef class GraphTask:
         if node.pre_hooks is not None:
             for i in range(len(grads)):
                 hooks = node.pre_hooks[i] if i < len(node.pre_hooks) else None
-                if hooks and grads[i] is not None:
+                if hooks:
                     grads[i] = run_tensor_hooks(hooks, grads[i])
-        if node.node_pre_hooks:
+        if node.node_pre_hooks and leads_on:
             for hook in list(node.node_pre_hooks.values()):
                 changed = hook(tuple(grads))
                 if changed is not None:
@@ -325,7 +333,8 @@ cdef int run_after_hooks(TensorBase leaf) except -1:
     """What register_post_accumulate_grad_hook has added."""
     after = leaf.extra.get("after") if leaf.extra is not None else None
     for hook in list(after.values()) if after else ():
-        if hook(leaf) is not None:
+        answer = hook(leaf)
+        if answer is not None and hook_values(hook, [leaf], (answer,), True)[0] is not leaf:
             raise RuntimeError("Tensor post accumulate grad hooks should return None.")
     return 0
 

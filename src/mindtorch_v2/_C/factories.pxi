@@ -2,8 +2,8 @@
 
 NATIVE_IDS = {"empty": N_EMPTY, "zeros": N_ZEROS, "ones": N_ONES, "full": N_FULL, "clone": N_CLONE,
               "contiguous": N_CONTIGUOUS, "_to_copy": N_TO_COPY, "copy": N_COPY_, "reshape": N_RESHAPE,
-              "zero_": N_ZERO_, "empty_like": N_EMPTY_LIKE, "zeros_like": N_ZEROS_LIKE, "ones_like": N_ONES_LIKE,
-              "empty_strided": N_EMPTY_STRIDED}
+              "zero_": N_ZERO_, "_lazy_clone": N_LAZY_CLONE, "empty_like": N_EMPTY_LIKE, "zeros_like": N_ZEROS_LIKE,
+              "ones_like": N_ONES_LIKE, "empty_strided": N_EMPTY_STRIDED}
 
 
 cdef object run_native(Overload ov, PyObject** s):
@@ -28,6 +28,8 @@ cdef object run_native(Overload ov, PyObject** s):
         r = new_like_format(self, self.dt, PRESERVE if <object>s[1] is None else (<memory_format>s[1]).code,
                             self.dev, self.dev_index)
         copy_into(r, self)
+    elif id == N_LAZY_CLONE:
+        r = lazy_clone(self)
     else:
         r = to_copy(ov, self, s)
     if needs_grad(self) and modes().grad and is_differentiable(r.dt):
@@ -103,7 +105,7 @@ cdef object copy_op(Overload ov, TensorBase self, PyObject** s):
 
 cdef int check_expandable(TensorBase src, TensorBase dst) except -1:
     cdef int d, lead = dst.rank - src.rank
-    for d in range(src.rank):
+    for d in range(src.rank - 1, -1, -1):
         if d + lead >= 0 and (src.sizes[d] == 1 or src.sizes[d] == dst.sizes[d + lead]):
             continue
         if d + lead >= 0:
@@ -145,7 +147,7 @@ cdef int zero_block(TensorBase t) except -1:
     if n > 1 << 20:
         fill_with(t, 0)                          # threaded
     elif n:
-        check_room(t)
+        before_write(t)
         memset(ptr_of(t), 0, n)
     return 0
 

@@ -182,7 +182,7 @@ inline int broadcast(int rank, int64_t* shape, int n, const int64_t* sizes) {
     for (int d = 0; d < n - rank; ++d) shape[d] = 1;
     rank = n;
   }
-  for (int i = 0; i < n; ++i) {
+  for (int i = n - 1; i >= 0; --i) {      // from the last: the first that does not fit is the one torch names
     const int d = rank - n + i;
     if (shape[d] == sizes[i] || sizes[i] == 1) continue;
     if (shape[d] != 1) return -1 - d;

@@ -270,7 +270,7 @@ cdef int assign(object target, list indices, object v) except -1:
 cdef int check_sliced(TensorBase v, TensorBase target) except -1:
     """What torch says of a value that does not fit the place: it is expanded before it is copied."""
     cdef int d, lead = target.rank - v.rank
-    for d in range(v.rank):
+    for d in range(v.rank - 1, -1, -1):
         if lead + d >= 0 and v.sizes[d] != 1 and v.sizes[d] != target.sizes[lead + d]:
             raise RuntimeError(f"The expanded size of the tensor ({target.sizes[lead + d]}) must match the existing size "
                                f"({v.sizes[d]}) at non-singleton dimension {lead + d}.  Target sizes: "

@@ -1,5 +1,16 @@
 # Writing into tensors that exist: out=, in-place forms, and torch's rules for them.
 
+cdef dict C_WORDS = {"Byte": "unsigned char", "Char": "signed char", "Short": "short int", "Int": "int", "Long": "long int",
+                     "Float": "float", "Double": "double", "Bool": "bool", "ComplexHalf": "c10::complex<c10::Half>",
+                     "ComplexFloat": "c10::complex<float>", "ComplexDouble": "c10::complex<double>"}
+
+
+cdef str c_word(int dt):
+    """What torch's structured ops call a dtype in their messages: its type in C++."""
+    cdef str word = type_word(dt)
+    return C_WORDS.get(word, "c10::" + word)
+
+
 cdef object run_out(Op op, Overload ov, PyObject** s, object out):
     """Writes the result to the tensor(s) the user gave, resized when the shape differs."""
     cdef TensorBase o, r
@@ -18,7 +29,7 @@ cdef object run_out(Op op, Overload ov, PyObject** s, object out):
             check_apart(ov, s, <TensorBase>item)
     if ov.ntensors == 0 and outs:
         take_options(ov, s, <TensorBase>outs[0])
-    if ov.out_body is None:
+    if ov.out_body is None or isinstance(ov.out_body, str):
         result = run_family(ov, s)               # not autocast: the user says where the result goes
     else:
         result = ov.out_body(outs[0], *[<object>s[i] for i in range(ov.nparams)])
@@ -33,6 +44,9 @@ cdef object run_out(Op op, Overload ov, PyObject** s, object out):
             continue
         if o.dev != r.dev:
             raise device_error(o, r)
+        if r.dt != o.dt and isinstance(ov.out_body, str):
+            raise RuntimeError((<str>ov.out_body).format(result=type_word(r.dt), out=type_word(o.dt), result_c=c_word(r.dt),
+                                                         out_c=c_word(o.dt)))
         if not castable(r.dt, o.dt):
             raise RuntimeError(f"result type {type_word(r.dt)} can't be cast to the desired output type {type_word(o.dt)}")
         if not same_shape(o, r):

@@ -155,6 +155,6 @@ cdef object run_tensor_hooks(dict hooks, object grad):
             changed = hook(grad)
             if changed is not None:
                 grad = hook_value(hook, grad, changed, True)
-    if RETAIN in hooks:
+    if RETAIN in hooks and grad is not None:
         hooks[RETAIN](grad)
     return grad

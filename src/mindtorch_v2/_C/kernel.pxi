@@ -47,13 +47,13 @@ cdef inline bint on_cpu(Overload ov, PyObject** s, bint* grad) noexcept:
 
 
 cdef int record_results(Overload ov, PyObject** s, tuple results) except -1:
-    """Makes the results that can have a gradient outputs of one node."""
+    """Makes the results whose gradients the formulas read outputs of one node."""
     cdef Node node = None
     cdef int i
     if ov.formulas is None:
         return 0
     for i in range(len(results)):
-        if results[i] is not None and is_differentiable((<TensorBase>results[i]).dt):
+        if takes_gradient(ov, i) and results[i] is not None and is_differentiable((<TensorBase>results[i]).dt):
             if node is None:
                 node = record(ov, s)
             attach(node, <TensorBase>results[i], i, None)
@@ -230,6 +230,8 @@ cdef int cpu_kernel(Overload ov, PyObject** outs, int nouts, PyObject** s) excep
             if v == NULL:
                 raise MemoryError()
             storages = <Storage**>(v + total)
+        if ov.writes:
+            before_writes(ov, s)
         args.nt = 0
         work = output_views(outs, nouts, v, storages, &args.nt)
         work += input_views(ov, s, numbers, v, storages, &args.nt)

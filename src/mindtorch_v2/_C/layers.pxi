@@ -2,10 +2,11 @@
 # __torch_function__, transforms (vmap, forward mode), autocast, autograd, dispatch modes and __torch_dispatch__.
 # A thread without any pays one test for all of them; autograd looks at its inputs where the op runs.
 
-cdef object run_layers(Op op, Overload ov, Binding* b, PyObject** args, Py_ssize_t nargs, PyObject* kwnames):
+cdef object run_layers(Op called, Overload ov, Binding* b, PyObject** args, Py_ssize_t nargs, PyObject* kwnames):
     """The call, offered to each layer from the outside in."""
+    cdef Op op = called.function
     if not modes().function_off and (b.foreign or has_function_modes()):
-        result = call_override(op, args, nargs, kwnames)
+        result = call_override(called, args, nargs, kwnames)
         if result is not NotImplemented:
             return result
     if modes().transforms:

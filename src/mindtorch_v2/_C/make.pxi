@@ -36,6 +36,28 @@ cdef TensorBase alias(TensorBase a):
     return t
 
 
+def _is_cow_tensor(TensorBase t not None) -> bool:
+    """Whether the memory of t is copied before it is written to: see Tensor._lazy_clone."""
+    return t.st.copy_on_write
+
+
+def _has_storage(t not None) -> bool:
+    """Whether t has memory of its own, as strided tensors have."""
+    return tensor_arg(t).layout is constants["strided"]
+
+
+def _data_address(TensorBase t not None) -> int:
+    """The address of the storage's first byte, for reading only."""
+    refuse_ended(t.st)
+    return <size_t>t.st.data
+
+
+def _storage_address(TensorBase t not None) -> int:
+    """The address of the storage itself, which tensors over one storage share."""
+    own_storage(t)
+    return <size_t>t.st
+
+
 cdef int take_memory(TensorBase t, TensorBase source) except -1:
     """t becomes a view of source's memory, with its dtype and geometry."""
     set_memory(t, source.st, source.dt, source.rank, source.sizes, source.strides, source.offset)

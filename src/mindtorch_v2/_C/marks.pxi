@@ -56,15 +56,21 @@ cdef TensorBase with_history(TensorBase t):
     return r
 
 
+cdef TensorBase resolved_by_ops(TensorBase t):
+    cdef TensorBase r = tensor_arg(flipped(t, t.marks))
+    if t.marks & MARK_CONJ:
+        r = tensor_arg((<object>r).conj_physical())
+    return tensor_arg(hot_call1(hot.neg, r)) if t.marks & MARK_NEG else r
+
+
 cdef TensorBase resolved_with_graph(TensorBase t):
     cdef TensorBase r
+    if is_wrapper(t):                            # its class has the values
+        return resolved_by_ops(t)
     if modes().grad and needs_grad(t):
         refresh_view(t)
         if t.fn is None:                         # a leaf: only an op leads to it
-            r = tensor_arg(flipped(t, t.marks))
-            if t.marks & MARK_CONJ:
-                r = tensor_arg((<object>r).conj_physical())
-            return tensor_arg(hot_call1(hot.neg, r)) if t.marks & MARK_NEG else r
+            return resolved_by_ops(t)
         r = resolved(t)
         r.requires, r.output_nr = True, t.output_nr
         r.fn = t.fn

@@ -75,6 +75,7 @@ cdef class TensorMethods(TensorBase):
     def data_ptr(self) -> int:
         """The address of the first item."""
         refuse_ended(self.st)
+        own_block(self.st)
         return <size_t>ptr_of(self)
 
     def element_size(self) -> int:

@@ -29,17 +29,21 @@ class AccumulateGrad(Node):
         return (_InputMetadata(self.variable.shape, self.variable.dtype, self.variable.device),)
 
     def register_hook(self, fn):
-        return self.variable.register_post_accumulate_grad_hook(lambda t: fn((), (t.grad,)) and None)
+        return add_hook(leaf_hooks(self.variable, "node_post"), fn)
 
     def register_prehook(self, fn):
-        def one(grad):
-            changed = fn((grad,))
-            return changed[0] if isinstance(changed, tuple) else changed
-        return self.variable.register_hook(one)
+        return add_hook(leaf_hooks(self.variable, "node_pre"), fn)
 
     def __call__(self, grad):
         accumulate(tensor_arg(self.variable), tensor_arg(grad), modes().grad, 0)
         return ()
+
+
+cdef dict leaf_hooks(TensorBase leaf, str kind):
+    """The hooks of a leaf's AccumulateGrad, which lives no longer than it is asked for."""
+    if leaf.extra is None:
+        leaf.extra = {}
+    return leaf.extra.setdefault(kind, {})
 
 
 cdef object accumulator_of(TensorBase leaf):

@@ -75,6 +75,7 @@ cdef int fill_with(TensorBase t, object value) except -1:
         fill_kernel = kernel_named(b"fill")
     check_fits(value, single_dtype(t.dt) if t.count == 1 else t.dt)
     number_attr(value, &attr)
+    before_write(t)
     v = view_of(t)
     args.t, args.nt, args.a, args.na = &v, 1, &attr, 1
     if t.count > NOGIL_ITEMS:

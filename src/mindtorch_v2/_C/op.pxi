@@ -27,6 +27,10 @@ cdef class OpDescription:
         """The name of the overload that a call bound to a row is; None: the row's own."""
         return None
 
+    def call_error(self, Op op not None, tuple args, dict kwargs) -> "Exception | None":
+        """What is said of a call that fits no row; None: what is always said."""
+        return None
+
     def function_schema(self, str text) -> object:
         """A schema as an object."""
         return text
@@ -44,6 +48,7 @@ cdef class Op:
         self.rows = [] if inplace_of is None else inplace_of.rows
         self.vectorcall = <vectorcallfunc>undefined
         self.namespace = namespace
+        self.function = self
         self.description = rows_alone if inplace_of is None else inplace_of.description
 
     @property
@@ -78,21 +83,61 @@ cdef class Op:
     # For help() and tools; made from the rows on first use.
     @property
     def __doc__(self) -> str:
-        return self.description.document(self)
+        return self.description.document(self.function)
 
     @property
     def __signature__(self) -> "Signature":
-        return self.description.signature(self)
+        return self.description.signature(self.function)
 
     @property
     def __text_signature__(self) -> str:
-        return self.description.text_signature(self)
+        return self.description.text_signature(self.function)
 
     def __reduce__(self) -> tuple:
         return _op_named, (self.name, self.namespace)
 
     def __call__(self, *args, **kwargs):         # replaced by the vectorcall slot; kept for introspection
         return PyObject_Call(self, args, kwargs)
+
+
+# An op as a method of Tensor: the same call, and its own object for __torch_function__ and for tables of functions.
+cdef class OpMethod(Op):
+
+    @property
+    def __doc__(self) -> str:
+        return self.description.document(self.function)
+
+    @property
+    def __class__(self):
+        return types.MethodDescriptorType
+
+    @property
+    def __objclass__(self) -> type:
+        return TensorBase
+
+    @property
+    def __qualname__(self) -> str:
+        return f"TensorBase.{self.name}"
+
+    def __repr__(self) -> str:
+        return f"<method '{self.name}' of '{package_name}._C.TensorBase' objects>"
+
+    def __reduce__(self) -> tuple:
+        return _method_named, (self.name, self.namespace)
+
+
+cdef dict op_methods = {}                        # Op -> OpMethod
+
+
+def _method_of(Op op not None) -> "Op":
+    """The method of Tensor that an op is: always the same object."""
+    cdef OpMethod method = op_methods.get(op)
+    if method is None:
+        method = op_methods[op] = OpMethod(op.name, None, op.namespace)
+        method.rows, method.inplace_of, method.function = op.rows, op.inplace_of, op
+        method.vectorcall, method.description, method.doc = op.vectorcall, op.description, op.doc
+        method.cast_policy = op.cast_policy
+    return method
 
 
 cdef dict all_ops = {}                           # (namespace, name) -> Op
@@ -102,10 +147,15 @@ def _op_named(name, namespace="torch") -> "Op":
     return all_ops[namespace, name]
 
 
+def _method_named(name, namespace="torch") -> "Op":
+    return _method_of(all_ops[namespace, name])
+
+
 cdef void _enable_vectorcall():
     """Op calls go through the vectorcall slot, and a method call on a tensor makes no bound method."""
     cdef Op probe = Op("probe")
-    mt_enable_vectorcall(<PyTypeObject*>Op, <char*>&probe.vectorcall - <char*><PyObject*>probe)
+    for kind in (Op, OpMethod):
+        mt_enable_vectorcall(<PyTypeObject*>kind, <char*>&probe.vectorcall - <char*><PyObject*>probe)
 
 _enable_vectorcall()
 

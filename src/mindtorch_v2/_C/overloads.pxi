@@ -14,7 +14,7 @@ cdef class OpOverloadPacket:
 
     def __cinit__(self, Op op not None):         # not __init__, which __new__ alone leaves out
         self._op = op
-        self.named = op.description.overloads(op) if space_of(op) == "aten" else {}
+        self.named = op.description.overloads(op)
         if not self.named:                       # an op that torch does not have
             for ov in op.rows:
                 name = (<Overload>ov).overload_name or "default"
@@ -172,6 +172,11 @@ def _op_packet(Op op not None):
     if found is None:
         found = packets.setdefault(op, OpOverloadPacket(op))
     return found
+
+
+def _forget_packet(Op op not None):
+    """The next packet of an op has the overloads that it has by then."""
+    packets.pop(op, None)
 
 
 cdef Overload row_of(Op op, str name, str text):

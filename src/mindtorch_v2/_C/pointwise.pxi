@@ -225,7 +225,7 @@ cdef int cpu_pointwise(Overload ov, PyObject** s, int compute, TensorBase result
     if ov.pw == NULL:
         raise no_kernel(ov, CPU)
     attr = pointwise_attrs(ov, s, <Attr*>attrs)
-    check_room(result)
+    before_write(result)
     direct = count <= DIRECT_ITEMS and result.contig and result.dt == out_dt and ov.pw.loop[compute] != NULL
     ptr[0] = ptr_of(result)
     for i in range(ov.ntensors if direct else 0):

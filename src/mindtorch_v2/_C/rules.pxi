@@ -112,22 +112,32 @@ cdef int matmul_rule(int id, TensorBase a, TensorBase b, OutSpec* out) except -1
 cdef int check_addend(TensorBase t, OutSpec* out) except -1:
     """Whether t expands to the output's shape."""
     cdef int d, lead = out.rank - t.rank
+    if lead < 0:
+        raise RuntimeError(f"expand(torch.{type_word(t.dt)}Tensor{{{list((<object>t).shape)}}}, size="
+                           f"{[out.sizes[i] for i in range(out.rank)]}): the number of sizes provided ({out.rank}) must be "
+                           f"greater or equal to the number of dimensions in the tensor ({t.rank})")
     for d in range(t.rank):
-        if lead < 0 or (t.sizes[d] != 1 and t.sizes[d] != out.sizes[d + lead]):
-            raise RuntimeError(f"The expanded size of the tensor ({out.sizes[d + lead] if lead >= 0 else 0}) must match the "
-                               f"existing size ({t.sizes[d]}) at non-singleton dimension {d}")
+        if t.sizes[d] != 1 and t.sizes[d] != out.sizes[d + lead]:
+            raise RuntimeError(f"The expanded size of the tensor ({out.sizes[d + lead]}) must match the existing size "
+                               f"({t.sizes[d]}) at non-singleton dimension {d + lead}.  Target sizes: "
+                               f"{[out.sizes[i] for i in range(out.rank)]}.  Tensor sizes: {list((<object>t).shape)}")
     return 0
 
 
 cdef int linear_rule(TensorBase a, TensorBase w, object bias, OutSpec* out) except -1:
-    if w.rank not in (1, 2) or a.rank == 0:
-        raise RuntimeError(f"linear(): expected input of at least 1 dimension and weight of 1 or 2, got {a.rank} and {w.rank}")
+    if w.rank == 0 or a.rank == 0:
+        raise RuntimeError(f"both arguments to linear need to be at least 1D, but they are {a.rank}D and {w.rank}D")
+    if w.rank > 2:
+        raise RuntimeError(f"t() expects a tensor with <= 2 dimensions, but self is {w.rank}D")
     if a.sizes[a.rank - 1] != w.sizes[w.rank - 1]:
         rows = a.count // max(a.sizes[a.rank - 1], 1)
         raise RuntimeError(f"mat1 and mat2 shapes cannot be multiplied ({rows}x{a.sizes[a.rank - 1]} and "
                            f"{w.sizes[w.rank - 1]}x{w.sizes[0] if w.rank == 2 else 1})")
-    if a.dt != w.dt or (bias is not None and (<TensorBase>bias).dt != a.dt):
+    if a.dt != w.dt:
         raise RuntimeError(f"mat1 and mat2 must have the same dtype, but got {type_word(a.dt)} and {type_word(w.dt)}")
+    if bias is not None and (<TensorBase>bias).dt != w.dt:
+        raise RuntimeError(f"self and mat2 must have the same dtype, but got {type_word((<TensorBase>bias).dt)} and "
+                           f"{type_word(w.dt)}")
     copy_dims(out.sizes, a.sizes, a.rank - 1)
     out.rank = a.rank - 1
     if w.rank == 2:

@@ -166,7 +166,7 @@ cdef object unpack_saved(Node node, int j):
     if not isinstance(value, TensorBase):
         return value
     t = <TensorBase>value
-    if ov.saved_kind[j] == S_RESULT and modes().grad and is_differentiable(t.dt):
+    if ov.saved_kind[j] == S_RESULT and modes().grad and is_differentiable(t.dt) and takes_gradient(ov, ov.saved_param[j]):
         r = with_tangents(result_alias(t), t)
         r.fn, r.output_nr, r.requires = node, ov.saved_param[j], True
         return r

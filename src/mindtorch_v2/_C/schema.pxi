@@ -52,12 +52,17 @@ cdef class Overload:
             found.append((tuple(names), f.fn, f.joint))
         return found
 
-    def signature(self):
-        """The parameters as an error message shows them."""
+    def signature(self, int own=0):
+        """The parameters as an error message shows them; own: without self."""
         shown = []
         for i, name in enumerate(self.names):
             if i == self.npositional:
                 shown.append("*")
+            if i < own:
+                continue
             word = KIND_WORDS[self.kind[i]] + ("" if self.required[i] else f" {name} = {self.defaults[i]}")
             shown.append(word if not self.required[i] else f"{word} {'input' if name == 'self' else name}")
+        if self.takes_out and not own:
+            shown += ["*"] * (self.nparams == self.npositional)
+            shown.append("Tensor out = None" if self.nreturns < 2 else "tuple of Tensors out = None")
         return ", ".join(shown)

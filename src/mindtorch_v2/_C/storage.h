@@ -25,6 +25,7 @@ struct Storage {
   bool pinned = false, resizable = true;
   bool shrunk = false;         // was made smaller: tensors may now reach beyond its end
   bool managed = false;        // the owner is a Memory (backend.pxi), which takes the block back
+  bool copy_on_write = false;  // the owner is a SharedBlock (storage.pxi): other storages may read the same bytes
   PyObject* seen = nullptr;    // the StorageBase that Python has of it, borrowed; see object()
 
   // That object, unless it is about to end: weak references and attributes are cleared before its link to the storage.

@@ -55,7 +55,7 @@ cdef void storage_free_block(Storage* s) noexcept:
     cdef bint managed = s.managed
     s.owner = NULL
     s.data = NULL
-    s.managed = False
+    s.managed = s.copy_on_write = False
     if owner != NULL:
         if managed:
             (<Memory>owner).free_block(<size_t>data)
@@ -95,6 +95,7 @@ cdef void storage_swap(Storage* s, Storage* fresh) noexcept:
     s.nbytes, fresh.nbytes = fresh.nbytes, s.nbytes
     s.owner, fresh.owner = fresh.owner, s.owner
     s.managed, fresh.managed = fresh.managed, s.managed
+    s.copy_on_write, fresh.copy_on_write = fresh.copy_on_write, s.copy_on_write
     if s.users:
         fresh.former = s.former
         s.former = fresh
@@ -128,6 +129,60 @@ cdef int storage_resize(Storage* s, size_t nbytes) except -1:
         storage_decref(fresh)
         raise
     s.shrunk = s.shrunk or nbytes < s.nbytes
+    storage_swap(s, fresh)
+    return 0
+
+
+# ---- copy on write ----------------------------------------------------------------------------------------------------
+cdef class SharedBlock:
+    """Owns a block that several storages read. Each of them copies it before it writes (before_write), all but the last."""
+    cdef Storage* block
+
+    def __dealloc__(self):
+        if self.block != NULL:
+            storage_decref(self.block)
+
+
+cdef bint is_shareable(Storage* s) noexcept:
+    """Whether all who could write to the block go through s: it is of the CPU's allocator and nobody has its address."""
+    return s.copy_on_write or s.device <= META and s.owner == NULL and s != nothing and not s.exports and not s.users
+
+
+cdef Storage* share_block(Storage* s) except NULL:
+    """Another storage over the block of s, which is shareable; both are copy-on-write from now on."""
+    cdef Storage* made = empty_storage(s.device, s.index)
+    cdef SharedBlock shared
+    try:
+        if not s.copy_on_write:
+            shared = SharedBlock.__new__(SharedBlock)
+            shared.block = empty_storage(s.device, s.index)
+            shared.block.data, shared.block.nbytes = s.data, s.nbytes
+            Py_INCREF(shared)
+            s.owner, s.copy_on_write = <PyObject*>shared, True
+    except MemoryError:
+        storage_drop(made)
+        raise
+    Py_INCREF(<object>s.owner)
+    made.data, made.nbytes, made.owner, made.copy_on_write, made.shrunk = s.data, s.nbytes, s.owner, True, s.shrunk
+    return made
+
+
+cdef int own_block(Storage* s) except -1:
+    """A copy-on-write storage gets a block of its own: the shared one where no other storage has it any more, else a copy.
+    Where there is no memory for that, all stay as they are."""
+    cdef Storage* fresh
+    cdef PyObject* shared = s.owner
+    if not s.copy_on_write:
+        return 0
+    if Py_REFCNT(<object>shared) == 1:
+        s.owner = NULL
+        s.copy_on_write = False
+        (<SharedBlock>shared).block.data = NULL
+        Py_DECREF(<object>shared)
+        return 0
+    fresh = storage_new(s.nbytes, s.device, s.index)
+    if s.data != NULL:
+        memcpy(fresh.data, s.data, s.nbytes)
     storage_swap(s, fresh)
     return 0
 
@@ -170,6 +225,7 @@ cdef class StorageExport:
     cdef Storage* s
 
     cdef StorageExport hold(self, Storage* s):
+        own_block(s)                             # whoever has the address may write
         s.refs += 1
         s.exports += 1
         self.s = s
@@ -259,6 +315,7 @@ cdef class StorageBase:
 
     def data_ptr(self) -> int:
         refuse_ended(self.s)
+        own_block(self.s)
         return <size_t>self.s.data
 
     @property
@@ -298,7 +355,7 @@ cdef class StorageBase:
     @property
     def _owner(self):
         """What keeps foreign memory alive; None for a block of the allocator."""
-        return None if self.s.owner == NULL or self.s.managed else <object>self.s.owner
+        return None if self.s.owner == NULL or self.s.managed or self.s.copy_on_write else <object>self.s.owner
 
     def _record_stream(self, size_t stream) -> None:
         """Another stream of its device uses the bytes: they are not reused before the work queued there is done."""
@@ -316,6 +373,7 @@ cdef class StorageBase:
     def __getbuffer__(self, Py_buffer* buffer, int flags):
         if self.s.device != CPU:
             raise BufferError(f"a storage on {device_object(self.s.device, self.s.index)} has no host buffer")
+        own_block(self.s)
         buffer.buf = self.s.data if self.s.data != NULL else <void*>zero_place
         buffer.format = b"B"
         buffer.internal = self.s

@@ -45,7 +45,7 @@ def vmap_impl(func: Callable[..., Any], in_dims: Any, out_dims: Any, randomness:
 
 def _flat_vmap(func: Callable[..., Any], batch_size: int, flat_in_dims: list[int | None], flat_args: list[Any],
                args_spec: Any, out_dims: Any, randomness: str, **kwargs: Any) -> Any:
-    level = _transforms.Vmap(batch_size, randomness, functools.partial(_random_states, flat_args))
+    level = _transforms.Vmap(batch_size, randomness)
     before = torch._C._push_transform(level)
     try:
         outputs = func(*_create_batched_inputs(flat_in_dims, flat_args, level.depth, args_spec), **kwargs)
@@ -57,13 +57,6 @@ def _flat_vmap(func: Callable[..., Any], batch_size: int, flat_in_dims: list[int
 def _check_randomness_arg(randomness: str) -> None:
     if randomness not in ("error", "different", "same"):
         raise RuntimeError(f"Only allowed values for randomness are 'error', 'different', or 'same'. Got {randomness}")
-
-
-def _random_states(leaves: list[Any]) -> list[tuple[Callable[[Tensor], None], Tensor]]:
-    """The generators of the cpu and of the inputs' npus as they are, and how to set them back."""
-    npus = {x.device for x in leaves if isinstance(x, torch.Tensor) and x.device.type == "npu"}
-    on_npus = [(functools.partial(torch.npu.set_rng_state, device=d), torch.npu.get_rng_state(d)) for d in npus]
-    return [(torch.set_rng_state, torch.get_rng_state()), *on_npus]
 
 
 def _get_name(func: Any) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 from mindtorch_v2 import _C
 from mindtorch_v2._C import TensorBase
 from mindtorch_v2._ops.table import ops
+from mindtorch_v2._tensor import Tensor
 
 Rule = Callable[["Call"], Any]
 _CONTIGUOUS = _C._named_constant("contiguous_format")
@@ -62,12 +63,18 @@ class Call:
 
 
 def copied_beside(x: Any, *sources: Any) -> Any:
-    """A copy of x that the sources may be written to: inside vmap one for each sample, where a source has one for each."""
-    if _C._transforms():
-        for source in sources:
-            if not source._readable:
+    """A copy of x that the sources may be written to: inside vmap one for each sample, where a source has one for each; of
+    the class of a source that computes with what it holds."""
+    for source in sources:
+        if type(source) is not Tensor or _C._transforms():
+            if not source._readable or not source.numel():       # what has no items can always be read
                 x = ops.where(source.new_ones((), dtype=_C._dtype_named("bool")), x, x)
     return x.clone()
+
+
+def drawn_like(call: Call) -> Any:
+    """Of random numbers in the shape of a tensor, whose values do not matter: vmap draws them itself (Vmap._draw)."""
+    return NotImplemented
 
 
 # ---- pointwise ------------------------------------------------------------------------------------------------------

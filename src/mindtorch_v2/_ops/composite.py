@@ -258,7 +258,7 @@ for _name in ("alias", "as_strided", "detach", "diagonal", "expand", "narrow", "
               "view_as_real"):
     for _overload in list(getattr(ops, _name).overloads):
         _schema = _overload.schema.replace("Tensor(a)", "Tensor").replace(_name, _name + "_copy", 1)
-        op(_schema, variants="function", doc=f"A copy of what {_name} shows.",
+        op(_schema, variants="function", doc=f"A copy of what {_name} shows.", out="exact",
            body=lambda *args, _view=getattr(ops, _name), _n=_overload.npositional: _copied(_view(*args[:_n])))
 
 

@@ -172,6 +172,8 @@ def _space(name: str, start: Any, end: Any, steps: int, dtype: _C.dtype | None,
     if any(dims):
         raise RuntimeError(f"{name.strip('_')} only supports 0-dimensional start and end tensors, but got start with {dims[0]} "
                            f"dimension(s) and end with {dims[1]} dimension(s).")
+    if any(x.is_meta for x in (start, end) if hasattr(x, "dim")):
+        return ops.empty((steps,), dtype=dtype, device=device or "meta")
     if not all(x._readable for x in (start, end) if hasattr(x, "dim")):
         return _space_of_samples(start, end, steps, dtype or _C.get_default_dtype(), device, *extra)
     start, end = (x.item() if hasattr(x, "item") else x for x in (start, end))

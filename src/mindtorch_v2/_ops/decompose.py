@@ -9,6 +9,7 @@ from mindtorch_v2._dtype import finfo
 from mindtorch_v2._ops import batching
 from mindtorch_v2._ops.linalg import _t
 from mindtorch_v2._ops.table import Spec, composite, functions, methods, op, ops
+from mindtorch_v2._shape import broadcast
 from mindtorch_v2._tensor import Tensor
 
 INT32, INT64 = _C._dtype_named("int32"), _C._dtype_named("int64")
@@ -60,17 +61,6 @@ def check_same(A: Tensor, B: Tensor, name: str) -> None:
 
 def real_dtype(dtype: _C.dtype) -> _C.dtype:
     return {"complex64": _C._dtype_named("float32"), "complex128": _C._dtype_named("float64")}.get(dtype._name, dtype)
-
-
-def broadcast(name: str, a: Sequence[int], b: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape that two batches broadcast to."""
-    rank = max(len(a), len(b))
-    a, b = (1,) * (rank - len(a)) + tuple(a), (1,) * (rank - len(b)) + tuple(b)
-    for i, (x, y) in enumerate(zip(a, b)):
-        if x != y and 1 not in (x, y):
-            raise RuntimeError(f"The size of tensor a ({x}) must match the size of tensor b ({y}) at non-singleton "
-                               f"dimension {i}")
-    return tuple(y if x == 1 else x for x, y in zip(a, b))
 
 
 # Why LAPACK's positive code came, by a word in the caller's name; the first that fits.
@@ -158,14 +148,14 @@ op("_linalg_cholesky_ex(Tensor self, *, bool upper=False) -> (Tensor L, Tensor i
 
 @composite("linalg_cholesky_ex(Tensor self, *, bool upper=False, bool check_errors=False) -> (Tensor L, Tensor info)",
            autocast={"cpu": "float32"},
-           variants="linalg")
+           variants="linalg", out="exact")
 def _cholesky_ex(self: Tensor, upper: bool, check_errors: bool) -> tuple[Tensor, ...]:
     """The Cholesky factor and a code that is not 0 where the matrix has none."""
     return checked(ops._linalg_cholesky_ex(self, upper=upper), check_errors, "linalg.cholesky_ex")
 
 
 @composite("linalg_cholesky(Tensor self, *, bool upper=False) -> Tensor", autocast={"cpu": "float32"},
-           variants="linalg")
+           variants="linalg", out="exact")
 def _linalg_cholesky(self: Tensor, upper: bool) -> Tensor:
     """The Cholesky factor of a positive-definite matrix."""
     return checked(ops._linalg_cholesky_ex(self, upper=upper), True, "linalg.cholesky")[0]
@@ -189,7 +179,7 @@ def _system_rule(name: str, self: Tensor, A: Tensor) -> Spec:
     if A.dtype != self.dtype:
         raise RuntimeError(f"{name}: Expected b and A to have the same dtype, but found b of type {word(self.dtype)} "
                            f"and A of type {word(A.dtype)} instead")
-    return (*broadcast(name, self.shape[:-2], A.shape[:-2]), *self.shape[-2:]), self.dtype
+    return (*broadcast(self.shape[:-2], A.shape[:-2]), *self.shape[-2:]), self.dtype
 
 
 def _cholesky_solve_rule(self: Tensor, input2: Tensor, upper: bool) -> Spec:
@@ -209,7 +199,7 @@ def _cholesky_solve_grad(g: Tensor, self: Tensor, input2: Tensor, upper: bool, r
     return rhs, -ops.matmul(input2, common) if upper else -ops.matmul(common, input2)
 
 
-op("cholesky_solve(Tensor self, Tensor input2, bool upper=False) -> Tensor",
+op("cholesky_solve(Tensor self, Tensor input2, bool upper=False) -> Tensor", out="casts",
    batch=batching.leading, autocast={"cpu": "float32"},
    rule=_cholesky_solve_rule,
    grad={"self, input2": lambda g, self, input2, upper, result, needs:
@@ -226,7 +216,7 @@ def _cholesky_inverse_grad(g: Tensor, self: Tensor, upper: bool, result: Tensor)
     return -ops.matmul(self, common) if upper else -ops.matmul(common, self)
 
 
-op("cholesky_inverse(Tensor self, bool upper=False) -> Tensor", batch=batching.leading, autocast={"cpu": "float32"},
+op("cholesky_inverse(Tensor self, bool upper=False) -> Tensor", out="casts", batch=batching.leading, autocast={"cpu": "float32"},
    rule=_cholesky_inverse_rule,
    grad={"self": lambda g, self, upper, result: _cholesky_inverse_grad(g, self, upper, result)})
 
@@ -240,7 +230,7 @@ def _triangular_rule(self: Tensor, B: Tensor, upper: bool, left: bool, unitriang
         raise RuntimeError(f"{name}: Incompatible shapes of A and B for the equation "
                            f"{'AX = B' if left else 'XA = B'} ({self.size(-2)}x{self.size(-1)} and "
                            f"{B.size(-2)}x{B.size(-1)})")
-    return (*broadcast(name, self.shape[:-2], B.shape[:-2]), *B.shape[-2:]), self.dtype
+    return (*broadcast(self.shape[:-2], B.shape[:-2]), *B.shape[-2:]), self.dtype
 
 
 def _triangular_grad(g: Tensor, self: Tensor, upper: bool, left: bool, unitriangular: bool, result: Tensor,
@@ -270,7 +260,8 @@ def _triangular_pair(self: Tensor, A: Tensor, *_: object) -> Sequence[Spec]:
 
 @composite("triangular_solve(Tensor self, Tensor A, bool upper=True, bool transpose=False, bool unitriangular=False) "
            "-> (Tensor solution, Tensor cloned_coefficient)", autocast={"cpu": "float32"}, rule=_triangular_pair,
-           npu="aclnnTriangularSolve(self, A, upper, transpose, unitriangular, solution, cloned_coefficient)")
+           npu="aclnnTriangularSolve(self, A, upper, transpose, unitriangular, solution, cloned_coefficient)",
+           out="exact")
 def _triangular_solve(self: Tensor, A: Tensor, upper: bool, transpose: bool,
                       unitriangular: bool) -> tuple[Tensor, Tensor]:
     """X of A X = self for a triangular A, and a copy of A."""
@@ -337,19 +328,21 @@ op("_lu_permutation(Tensor pivots, int n) -> Tensor", batch=batching.leading, va
 
 
 @composite("linalg_lu_factor_ex(Tensor A, *, bool pivot=True, bool check_errors=False) "
-           "-> (Tensor LU, Tensor pivots, Tensor info)", variants="linalg")
+           "-> (Tensor LU, Tensor pivots, Tensor info)", variants="linalg", out="exact")
 def _lu_factor_ex(A: Tensor, pivot: bool, check_errors: bool) -> tuple[Tensor, ...]:
     """The packed LU factors, the pivots, and a code that is not 0 where U is singular."""
     return checked(ops._linalg_lu_factor_ex(A, pivot=pivot), check_errors, "torch.linalg.lu_factor_ex")
 
 
-@composite("linalg_lu_factor(Tensor A, *, bool pivot=True) -> (Tensor LU, Tensor pivots)", variants="linalg")
+@composite("linalg_lu_factor(Tensor A, *, bool pivot=True) -> (Tensor LU, Tensor pivots)", variants="linalg",
+           out="exact")
 def _lu_factor(A: Tensor, pivot: bool) -> tuple[Tensor, ...]:
     """The packed LU factors and the pivots."""
     return checked(ops._linalg_lu_factor_ex(A, pivot=pivot), True, "torch.linalg.lu_factor")[:2]
 
 
-@composite("linalg_lu(Tensor A, *, bool pivot=True) -> (Tensor P, Tensor L, Tensor U)", variants="linalg")
+@composite("linalg_lu(Tensor A, *, bool pivot=True) -> (Tensor P, Tensor L, Tensor U)", variants="linalg",
+           out="exact")
 def _lu(A: Tensor, pivot: bool) -> tuple[Tensor, Tensor, Tensor]:
     """A = P L U."""
     LU, pivots, _ = ops._linalg_lu_factor_ex(A, pivot=pivot)
@@ -357,7 +350,7 @@ def _lu(A: Tensor, pivot: bool) -> tuple[Tensor, Tensor, Tensor]:
 
 
 @composite("lu_unpack(Tensor LU_data, Tensor LU_pivots, bool unpack_data=True, bool unpack_pivots=True) "
-           "-> (Tensor P, Tensor L, Tensor U)", variants="function")
+           "-> (Tensor P, Tensor L, Tensor U)", variants="function", out="exact")
 def _lu_unpack(LU_data: Tensor, LU_pivots: Tensor, unpack_data: bool,
                unpack_pivots: bool) -> tuple[Tensor, Tensor, Tensor]:
     """P, L and U from what lu_factor gives."""
@@ -390,7 +383,7 @@ def _lu_solve_rule(LU: Tensor, pivots: Tensor, B: Tensor, left: bool, adjoint: b
     if tuple(LU.shape[:-1]) != tuple(pivots.shape):
         raise RuntimeError(f"linalg.lu_solve: Expected LU.shape[:-1] and pivots.shape to be the same, but got pivots "
                            f"with shape {list(pivots.shape)} instead")
-    return (*broadcast(name, LU.shape[:-2], B.shape[:-2]), *B.shape[-2:]), B.dtype
+    return (*broadcast(LU.shape[:-2], B.shape[:-2]), *B.shape[-2:]), B.dtype
 
 
 def _lu_solve_grad(g: Tensor, LU: Tensor, pivots: Tensor, left: bool, adjoint: bool, result: Tensor,
@@ -412,7 +405,8 @@ op("linalg_lu_solve(Tensor LU, Tensor pivots, Tensor B, *, bool left=True, bool 
          _lu_solve_grad(g, LU, pivots, left, adjoint, result, needs)})
 
 
-@composite("lu_solve(Tensor self, Tensor LU_data, Tensor LU_pivots) -> Tensor", autocast={"cpu": "float32"})
+@composite("lu_solve(Tensor self, Tensor LU_data, Tensor LU_pivots) -> Tensor", autocast={"cpu": "float32"},
+           out="exact")
 def _lu_solve(self: Tensor, LU_data: Tensor, LU_pivots: Tensor) -> Tensor:
     """X of A X = self, from A's LU factors."""
     return ops.linalg_lu_solve(LU_data, LU_pivots, self)
@@ -422,8 +416,6 @@ def lu(A: Tensor, pivot: bool = True, get_infos: bool = False,
        out: tuple[Tensor, ...] | None = None) -> tuple[Tensor, ...]:
     """The packed LU factors and the pivots, with the codes on request."""
     made = ops._linalg_lu_factor_ex(A, pivot=pivot)
-    if not get_infos:
-        check_info(made[2], "torch.linalg.lu_factor")
     made = tuple(made)[:2 + get_infos]
     return made if out is None else tuple(to.resize_(x.shape).copy_(x) for to, x in zip(out, made))
 

@@ -120,7 +120,7 @@ def places(op: Any) -> list[str]:
     known = [("torch.", torch, op.name), ("torch._C._nn.", _C._nn, op.name), ("torch.Tensor.", torch.Tensor, op.name)]
     if op.__module__.endswith("." + prefix):
         known.append((f"torch.{prefix}.", getattr(torch, prefix), rest))
-    return [place + word for place, holder, word in known if vars(holder).get(word) is op]
+    return [place + word for place, holder, word in known if getattr(vars(holder).get(word), "function", None) is op]
 
 
 def _way(overload: Any, device: str) -> Any:
@@ -185,7 +185,7 @@ class Description(_C.OpDescription):
         return text_signature(op)
 
     def overloads(self, op: Any) -> dict[str, overloads.Named]:
-        return dict(overloads.named(op.name))
+        return dict(overloads.named(op.name)) if op.namespace in ("torch", "Tensor") else {}
 
     def overload_of_call(self, op: Any, row: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
         return overloads.overload_of_call(op.name, row.names, args, kwargs)

@@ -30,16 +30,22 @@ def _parse(equation: str, operands: Sequence[Tensor]) -> tuple[list[list[Any]], 
     if len(parts) != len(operands):
         more = "fewer" if len(operands) < len(parts) else "more"
         raise RuntimeError(f"einsum(): {more} operands were provided than specified in the equation")
+    for i, part in enumerate(parts):
+        if "." in part.replace("...", "", 1):
+            raise RuntimeError(f"einsum(): found '.' for operand {i} " + (
+                "for which an ellipsis was already found" if "..." in part else "that is not part of any ellipsis"))
     for c in left.replace("...", "").replace(",", "") + right.replace("...", ""):
-        if not c.isalpha():
-            raise RuntimeError(f"einsum(): invalid subscript given at index {equation.find(c)} in the equation string, "
+        if not (c.isalpha() and c.isascii()):
+            place = equation.find(c) if c not in right else len(equation) - len(right) + right.find(c)
+            raise RuntimeError(f"einsum(): invalid subscript given at index {place} in the equation string, "
                                "subscripts must be in [a-zA-Z]")
     labels = [_letters(p, x.dim(), True) for p, x in zip(parts, operands)]
     wide = max((sum(isinstance(c, int) for c in ls) for ls in labels), default=0)
     if arrow:
         out = _letters(right, len(right.replace("...", "")) + wide, False)
         if len(set(out)) != len(out):
-            raise RuntimeError("einsum(): output subscript appears more than once in the output")
+            twice = next(c for c in out if out.count(c) > 1)
+            raise RuntimeError(f"einsum(): output subscript {twice} appears more than once in the output")
         known = {c for ls in labels for c in ls}
         for c in out:
             if c not in known:
@@ -122,11 +128,17 @@ def _product(sizes: Iterable[int]) -> int:
     return n
 
 
-def einsum(equation: Any, *operands: Any) -> Tensor:
+def einsum(equation: Any = None, *operands: Any) -> Tensor:
     """Sums of products as the equation says, e.g. einsum('bij,bjk->bik', a, b)."""
+    if not operands:
+        raise ValueError("einsum(): must specify the equation string and at least one operand, or at least one operand and its "
+                         "subscripts list")
     equation, *tensors = _spread(equation, *operands)
     if not tensors:
         raise RuntimeError("einsum(): must provide at least one operand")
+    for i, x in enumerate(tensors):
+        if not isinstance(x, Tensor):
+            raise TypeError(f"expected Tensor as element {i} in argument 1, but got {type(x).__name__}")
     labels, out = _parse(equation, tensors)
     items = [_diagonals(x, ls) for x, ls in zip(tensors, labels)]
     x, have = items[0]
@@ -143,6 +155,9 @@ def einsum(equation: Any, *operands: Any) -> Tensor:
 def _from_lists(args: tuple[Any, ...]) -> tuple[Any, ...]:
     """einsum(op1, [0, 1], op2, [1, 2], [0, 2]) as an equation."""
     def text(subs: Iterable[Any]) -> str:
+        subs = list(subs)
+        if not all(s is Ellipsis or 0 <= s < 52 for s in subs):
+            raise ValueError("einsum(): subscript in subscript list is not within the valid range [0, 52)")
         return "".join("..." if s is Ellipsis else chr((ord("A") if s < 26 else ord("a") - 26) + s) for s in subs)
     operands, subs = list(args[0:-1:2] if len(args) % 2 else args[0::2]), args[1::2]
     equation = ",".join(text(s) for s in subs[:len(operands)])

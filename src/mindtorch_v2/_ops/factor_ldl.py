@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from mindtorch_v2._ops import batching
 from mindtorch_v2._ops.decompose import (
     INT32,
-    broadcast,
     check_float,
     check_info,
     check_matrix,
@@ -15,6 +14,7 @@ from mindtorch_v2._ops.decompose import (
     word,
 )
 from mindtorch_v2._ops.table import Spec, composite, op, ops
+from mindtorch_v2._shape import broadcast
 from mindtorch_v2._tensor import Tensor
 
 
@@ -30,13 +30,14 @@ op("_linalg_ldl_factor_ex(Tensor self, *, bool hermitian=False) -> (Tensor LD, T
 
 
 @composite("linalg_ldl_factor_ex(Tensor self, *, bool hermitian=False, bool check_errors=False) "
-           "-> (Tensor LD, Tensor pivots, Tensor info)", variants="linalg")
+           "-> (Tensor LD, Tensor pivots, Tensor info)", variants="linalg", out="exact")
 def _ldl_factor_ex(self: Tensor, hermitian: bool, check_errors: bool) -> tuple[Tensor, ...]:
     """The packed factors L and D, the pivots, and a code that is not 0 where D is singular."""
     return checked(ops._linalg_ldl_factor_ex(self, hermitian=hermitian), check_errors, "torch.linalg.ldl_factor_ex")
 
 
-@composite("linalg_ldl_factor(Tensor self, *, bool hermitian=False) -> (Tensor LD, Tensor pivots)", variants="linalg")
+@composite("linalg_ldl_factor(Tensor self, *, bool hermitian=False) -> (Tensor LD, Tensor pivots)", variants="linalg",
+           out="exact")
 def _ldl_factor(self: Tensor, hermitian: bool) -> tuple[Tensor, Tensor]:
     """The packed factors L and D of A = L D L^T (L D L^H where hermitian), and the pivots."""
     made = ops._linalg_ldl_factor_ex(self, hermitian=hermitian)
@@ -58,14 +59,15 @@ def _solve_rule(LD: Tensor, pivots: Tensor, B: Tensor, hermitian: bool) -> Spec:
     if LD.size(-1) != B.size(-2):
         raise RuntimeError(f"Incompatible matrix sizes for {name}: each A matrix is {LD.size(-1)} by {LD.size(-1)} but each b "
                            f"matrix is {B.size(-2)} by {B.size(-1)}")
-    return (*broadcast(name, LD.shape[:-2], B.shape[:-2]), *B.shape[-2:]), B.dtype
+    return (*broadcast(LD.shape[:-2], B.shape[:-2]), *B.shape[-2:]), B.dtype
 
 
 op("_linalg_ldl_solve(Tensor LD, Tensor pivots, Tensor B, *, bool hermitian=False) -> Tensor",
    batch=batching.leading, rule=_solve_rule, variants="")
 
 
-@composite("linalg_ldl_solve(Tensor LD, Tensor pivots, Tensor B, *, bool hermitian=False) -> Tensor", variants="linalg")
+@composite("linalg_ldl_solve(Tensor LD, Tensor pivots, Tensor B, *, bool hermitian=False) -> Tensor", variants="linalg",
+           out="exact")
 def _ldl_solve(LD: Tensor, pivots: Tensor, B: Tensor, hermitian: bool) -> Tensor:
     """X of A X = B, from A's LDL factors."""
     if pivots.dtype.is_floating_point or pivots.dtype.is_complex:

@@ -323,6 +323,8 @@ def stft(input: Tensor, n_fft: int, hop_length: int | None = None, win_length: A
         _refuse("stft", input, "expected a tensor of floating point or complex values")
     if input.dim() not in (1, 2):
         _refuse("stft", input, "expected a 1D or 2D tensor")
+    if center and align_to_window is not None:
+        raise RuntimeError("stft align_to_window should only be set when center = false")
     x = input.unsqueeze(0) if input.dim() == 1 else input
     if center:
         x = ops.pad(x.unsqueeze(0), [n_fft // 2, n_fft // 2], pad_mode).squeeze(0)

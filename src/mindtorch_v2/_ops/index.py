@@ -4,7 +4,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from mindtorch_v2 import _C
+from mindtorch_v2 import _C, _config
 from mindtorch_v2._C import _core as core
 from mindtorch_v2._ops import batching, batching_nn, forward
 from mindtorch_v2._ops.reduce import BOOL, INT64, word
@@ -115,7 +115,7 @@ def _index_put_(self: Tensor, indices: tuple[Tensor | None, ...], values: Tensor
 
 
 @composite("index_put(Tensor self, Tensor?[] indices, Tensor values, bool accumulate=False) -> Tensor",
-           autocast={"npu": "widest"}, out=False)
+           autocast={"npu": "widest"}, out=False, forward=forward.linear)
 def _index_put(self: Tensor, indices: tuple[Tensor | None, ...], values: Tensor, accumulate: bool) -> Tensor:
     """A copy of self with values at indices."""
     tensors = [i for i in indices if i is not None]
@@ -239,16 +239,18 @@ _REDUCTIONS = ("sum", "prod", "mean", "amax", "amin")
 def _scatter_reduce_rule(self: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, include_self: bool) -> None:
     if reduce not in _REDUCTIONS:
         raise RuntimeError(f"reduce argument must be either sum, prod, mean, amax or amin, got {reduce}")
+    _scatter_check("scatter", self, dim, index, src)
     if reduce in _REDUCTIONS[3:] and self.is_complex() or reduce == "mean" and self.dtype._name == "bool":
         raise NotImplementedError(f'"scatter_gather_tensor_cpu_reduce_{reduce}" not implemented for '
                                   f"'{_C.TYPE_WORDS[self.dtype._id]}'")
-    _scatter_check("scatter", self, dim, index, src)
 
 
 def _index_reduce_rule(self: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, include_self: bool) -> None:
     if reduce not in _REDUCTIONS[1:]:
         raise RuntimeError(f"reduce argument must be either prod, mean, amax or amin, got {reduce}.")
-    _check_source("index_reduce", self, dim, index, source)
+    _check_source("index_reduce_", self, dim, index, source)
+    if self.is_complex() or self.dtype._name == "bool":
+        raise NotImplementedError(f'"index_reduce" not implemented for \'{_C.TYPE_WORDS[self.dtype._id]}\'')
 
 
 class _Into:
@@ -316,7 +318,6 @@ op("scatter_reduce(Tensor self, int dim, Tensor index, Tensor src, str reduce, *
    grad={"self, src": lambda g, self, dim, index, src, reduce, include_self, result:
          _reduced_into(g, _Into(dim, index, True), self, src, reduce, include_self, result)})
 op("index_reduce(Tensor self, int dim, Tensor index, Tensor source, str reduce, *, bool include_self=True) -> Tensor", out="apart",
-   lacks="bool complex",
    batch=batching.along_index,
    copies_self=True, inplace="method", rule=_index_reduce_rule,
    grad={"self, source": lambda g, self, dim, index, source, reduce, include_self, result:
@@ -410,7 +411,8 @@ def _index_fill_rule(self: Tensor, dim: int, index: Tensor, value: complex) -> N
                          "with size 0")
 
 
-op("index_select(Tensor self, int dim, Tensor index) -> Tensor", out="apart",
+op("index_select(Tensor self, int dim, Tensor index) -> Tensor",
+   out=("apart", "index_select(): self and result must have the same scalar type"),
    batch=batching_nn.selected, forward=forward.linear, rule=_index_select_rule,
    npu="aclnnIndexSelect(self, dim, index, out)",
    grad={"self": lambda g, self_shape, dim, index: g.new_zeros(self_shape).index_add(dim, index, g)})
@@ -472,17 +474,27 @@ def _put_flat_rule(self: Tensor, index: Tensor, source: Tensor, accumulate: bool
         raise IndexError("put_(): Tried to put elements into an empty tensor")
 
 
-op("take(Tensor self, Tensor index) -> Tensor", out="apart", lacks="complex32",
+op("take(Tensor self, Tensor index) -> Tensor", lacks="complex32",
+   out=("apart", "take(): self and out expected to have the same dtype, but got self.dtype = {result} and out.dtype = {out}"),
    batch=batching.take, rule=_take_rule, npu="aclnnTake(self, index, out)",
    grad={"self": lambda g, self_shape, index: g.new_zeros(self_shape).put(index, g, True)})
-op("put(Tensor self, Tensor index, Tensor source, bool accumulate=False) -> Tensor", out=False,
-   copies_self=True, inplace="method",
+op("_put(Tensor self, Tensor index, Tensor source, bool accumulate=False) -> Tensor", out=False,
+   copies_self=True, variants="", kernel="put",
    rule=_put_flat_rule, npu="aclnnInplacePut(out, index, source, accumulate)",
    grad={"self": lambda g, index, accumulate: g if accumulate else g.put(index, ops.zeros_like(index, dtype=g.dtype)),
          "source": lambda g, index, source_shape: g.take(index).reshape(source_shape)})
 
 
-@composite("take_along_dim(Tensor self, Tensor indices, int? dim=None) -> Tensor")
+@composite("put(Tensor self, Tensor index, Tensor source, bool accumulate=False) -> Tensor", out=False, inplace="method",
+           whole=True)
+def _put(self: Tensor, index: Tensor, source: Tensor, accumulate: bool) -> Tensor:
+    """A copy of self, as if it had one dim, with the items of source where the index says."""
+    if not accumulate:
+        _config.alert_not_deterministic("put_")
+    return ops._put(self, index, source, accumulate)
+
+
+@composite("take_along_dim(Tensor self, Tensor indices, int? dim=None) -> Tensor", out="exact")
 def _take_along_dim(self: Tensor, indices: Tensor, dim: int | None) -> Tensor:
     """gather(), with self and indices broadcast against each other along the other dims."""
     if indices.dtype is not INT64 and (dim is not None or indices.dtype._name != "int32"):

@@ -6,21 +6,22 @@ from typing import Any
 
 from mindtorch_v2 import _C
 from mindtorch_v2._C import _core as core
-from mindtorch_v2._ops import batching, batching_nn
-from mindtorch_v2._ops.index import broadcast
+from mindtorch_v2._ops import batching, batching_nn, forward
 from mindtorch_v2._ops.reduce import BOOL, word
 from mindtorch_v2._ops.table import composite, op, ops
 from mindtorch_v2._ops.view import wrap
+from mindtorch_v2._shape import broadcast
 from mindtorch_v2._tensor import Tensor
 
 # ---- masks -------------------------------------------------------------------------------------------------------
 op("_masked_select(Tensor self, Tensor mask) -> Tensor", variants="", batch=batching_nn.selected_by_mask,
    npu="aclnnMaskedSelect(self, mask, out)",
    grad={"self": lambda g, self_shape, mask:
-         g.new_zeros(broadcast([self_shape, mask.shape])).masked_scatter(mask, g)})
+         g.new_zeros(broadcast(self_shape, mask.shape)).masked_scatter(mask, g)})
 
 
-@composite("masked_select(Tensor self, Tensor mask) -> Tensor", out="apart")
+@composite("masked_select(Tensor self, Tensor mask) -> Tensor",
+           out=("apart", "masked_select(): self and result must have the same scalar type"))
 def _masked_select(self: Tensor, mask: Tensor) -> Tensor:
     """The items of self where mask is true, in one dim."""
     if mask.dtype is not BOOL:
@@ -31,9 +32,9 @@ def _masked_select(self: Tensor, mask: Tensor) -> Tensor:
 def _check_mask(name: str, self: Tensor, mask: Tensor) -> None:
     if mask.dtype is not BOOL:
         raise RuntimeError(f"{name} only supports boolean masks, but got mask with dtype {mask.dtype!r}")
-    if broadcast([self.shape, mask.shape]) != tuple(self.shape):
-        raise RuntimeError(f"The size of tensor a ({list(self.shape)}) must match the size of tensor b "
-                           f"({list(mask.shape)}): the mask of {name} must broadcast to self")
+    shape = broadcast(self.shape, mask.shape)
+    if shape != tuple(self.shape):
+        raise RuntimeError(f"output with shape {list(self.shape)} doesn't match the broadcast shape {list(shape)}")
 
 
 def _check_fill(self: Tensor, mask: Tensor, value: complex) -> None:
@@ -45,10 +46,7 @@ def widened(self: Tensor, mask: Tensor) -> Tensor:
     """self, expanded to what it and the mask broadcast to."""
     if mask.dim() <= self.dim() and mask.shape == self.shape:
         return self
-    shape = broadcast([self.shape, mask.shape])
-    if shape is None:
-        raise RuntimeError(f"The size of tensor a ({list(self.shape)}) must match the size of tensor b "
-                           f"({list(mask.shape)}) at some non-singleton dimension")
+    shape = broadcast(mask.shape, self.shape)
     return self if shape == tuple(self.shape) else self.expand(shape).contiguous()
 
 
@@ -187,7 +185,7 @@ def _replaced(self: Tensor, src: Tensor, part_of: Callable[..., Any], what: str)
     return result
 
 
-@composite("select_scatter(Tensor self, Tensor src, int dim, SymInt index) -> Tensor", out=False)
+@composite("select_scatter(Tensor self, Tensor src, int dim, SymInt index) -> Tensor", out=False, forward=forward.linear)
 def _select_scatter(self: Tensor, src: Tensor, dim: int, index: int) -> Tensor:
     """A copy of self with src at index along dim."""
     _refuse_complex_history("select_scatter", self, src)
@@ -195,7 +193,7 @@ def _select_scatter(self: Tensor, src: Tensor, dim: int, index: int) -> Tensor:
 
 
 @composite("slice_scatter(Tensor self, Tensor src, int dim=0, SymInt? start=None, SymInt? end=None, SymInt step=1) "
-           "-> Tensor")
+           "-> Tensor", forward=forward.linear, out="exact")
 def _slice_scatter(self: Tensor, src: Tensor, dim: int, start: int | None, end: int | None, step: int) -> Tensor:
     """A copy of self with src in a slice along dim."""
     _refuse_complex_history("slice_scatter", self, src)
@@ -203,14 +201,15 @@ def _slice_scatter(self: Tensor, src: Tensor, dim: int, start: int | None, end: 
     return _replaced(self, src, lambda x: ops.slice(x, dim, start, end, step), "slice")
 
 
-@composite("diagonal_scatter(Tensor self, Tensor src, int offset=0, int dim1=0, int dim2=1) -> Tensor", out=False)
+@composite("diagonal_scatter(Tensor self, Tensor src, int offset=0, int dim1=0, int dim2=1) -> Tensor", out=False,
+           forward=forward.linear)
 def _diagonal_scatter(self: Tensor, src: Tensor, offset: int, dim1: int, dim2: int) -> Tensor:
     """A copy of self with src on a diagonal."""
     return _replaced(self, src, lambda x: x.diagonal(offset, dim1, dim2), "slice")
 
 
 @composite("as_strided_scatter(Tensor self, Tensor src, SymInt[] size, SymInt[] stride, SymInt? storage_offset=None) "
-           "-> Tensor", out=False)
+           "-> Tensor", out=False, forward=forward.linear)
 def _as_strided_scatter(self: Tensor, src: Tensor, size: Sequence[int], stride: Sequence[int],
                         storage_offset: int | None) -> Tensor:
     """A copy of self with src at given strides."""

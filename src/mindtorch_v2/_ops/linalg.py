@@ -51,7 +51,8 @@ def _matmul_other(g: Tensor, self: Tensor, other_shape: tuple[int, ...]) -> Tens
     return ops.matmul(_t(self), g)
 
 
-op("matmul(Tensor self, Tensor other) -> Tensor",
+_OF_INPUTS = "result dtype {out} does not match input dtype {result}"     # of an out= of another dtype
+op("matmul(Tensor self, Tensor other) -> Tensor", out=_OF_INPUTS,
    batch=batching.matrix_product, forward=forward.bilinear, autocast="lower",
    rule=infer.matmul, npu="aclnnMatmul(self, other, out, 0)",
    grad={"self": lambda g, self_shape, other: _matmul_self(g, self_shape, other),
@@ -133,11 +134,11 @@ op("mv(Tensor self, Tensor vec) -> Tensor",
    batch=batching.product(2, 1), forward=forward.bilinear, autocast={"npu": "lower"}, rule=_mv_rule,
    npu="aclnnMv(self, vec, out, 0)",
    grad={"self": lambda g, vec: g.unsqueeze(1) * conj(vec), "vec": lambda g, self: ops.mv(_t(self), g)})
-op("dot(Tensor self, Tensor tensor) -> Tensor",
+op("dot(Tensor self, Tensor tensor) -> Tensor", out=_OF_INPUTS,
    batch=batching.product(1, 1), forward=forward.bilinear, autocast={"npu": "widest"},
    rule=_dot_rule, npu="aclnnDot(self, tensor, out)",
    grad={"self": lambda g, tensor: g * conj(tensor), "tensor": lambda g, self: g * conj(self)})
-op("vdot(Tensor self, Tensor other) -> Tensor", batch=batching.vdot, autocast={"npu": "widest"}, rule=_dot_rule,
+op("vdot(Tensor self, Tensor other) -> Tensor", out=_OF_INPUTS, batch=batching.vdot, autocast={"npu": "widest"}, rule=_dot_rule,
    grad={"self": lambda g, other: conj(g) * other, "other": lambda g, self: g * self})
 
 
@@ -202,7 +203,7 @@ op("addmv(Tensor self, Tensor mat, Tensor vec, *, Scalar beta=1, Scalar alpha=1)
    inplace=True, npu="aclnnAddmv(self, mat, vec, alpha, beta, out, 0)",
    grad={"self": lambda g, beta: _times(g, beta), "mat": lambda g, vec, alpha: _times(g.unsqueeze(1) * conj(vec), alpha),
          "vec": lambda g, mat, alpha: _times(ops.mv(_t(mat), g), alpha)})
-op("addr(Tensor self, Tensor vec1, Tensor vec2, *, Scalar beta=1, Scalar alpha=1) -> Tensor",
+op("addr(Tensor self, Tensor vec1, Tensor vec2, *, Scalar beta=1, Scalar alpha=1) -> Tensor", out="casts",
    batch=batching.added_outer, autocast={"npu": "lower"},
    rule=_scaled("addr"),
    inplace=True, npu="aclnnAddr(self, vec1, vec2, beta, alpha, out)",

@@ -10,7 +10,6 @@ from mindtorch_v2._ops import batching
 from mindtorch_v2._ops.decompose import (
     INT32,
     INT64,
-    broadcast,
     check_float,
     check_info,
     check_matrix,
@@ -24,6 +23,7 @@ from mindtorch_v2._ops.pointwise import conj
 from mindtorch_v2._ops.reduce import is_float
 from mindtorch_v2._ops.table import Spec, alias, composite, op, ops, publish_plain
 from mindtorch_v2._ops.view import wrap
+from mindtorch_v2._shape import broadcast
 from mindtorch_v2._tensor import Tensor
 
 
@@ -174,7 +174,7 @@ def _rank(self: Tensor, atol: Any, rtol: Any, hermitian: bool) -> Tensor:
     if self.numel() == 0:
         shape: Sequence[int] = self.shape[:-2]
         for t in (atol, rtol):
-            shape = broadcast("matrix_rank", shape, t.shape) if hasattr(t, "dtype") else shape
+            shape = broadcast(shape, t.shape) if hasattr(t, "dtype") else shape
         return ops.zeros(shape, dtype=INT64, device=self.device)
     S = ops.linalg_eigvalsh(self).abs() if hermitian else ops.linalg_svdvals(self)
     return (_limit(S.amax(-1, True), atol, rtol) < S).sum(-1)
@@ -192,7 +192,7 @@ def _pinv_rule(self: Tensor, atol: Any, rtol: Any, hermitian: bool) -> Spec:
     *batch, m, n = self.shape
     for t in (atol, rtol):
         if hasattr(t, "dtype"):
-            batch = list(broadcast("linalg.pinv", batch, t.shape))
+            batch = list(broadcast(batch, t.shape))
     return (*batch, n, m), self.dtype
 
 
@@ -246,7 +246,7 @@ def _pinverse(self: Tensor, rcond: float) -> Tensor:
 # ---- least squares -------------------------------------------------------------------------------
 def _lstsq_rule(self: Tensor, b: Tensor, driver: str, rcond: float | None) -> Sequence[Spec]:
     *batch, m, n = self.shape
-    batch = list(broadcast("linalg.lstsq", batch, b.shape[:-2]))
+    batch = list(broadcast(batch, b.shape[:-2]))
     k = min(m, n)
     return [((*batch, n, b.size(-1)), self.dtype), (batch if driver != "gels" else (0,), INT64),
             ((*batch, k) if driver in ("gelsd", "gelss") else (0,), real_dtype(self.dtype)), (batch, INT32)]
@@ -321,6 +321,19 @@ def _matrix_power(self: Tensor, n: int) -> Tensor | None:
 _TAYLOR = [1 / math.factorial(i) for i in range(17)]
 
 
+def _matrix_exp_grad(g: Tensor, self: Tensor) -> Tensor:
+    """The upper right block of the exponential of both in one matrix."""
+    n, turned = self.size(-1), self.mH
+    rows = (ops.cat([turned, g], -1), ops.cat([ops.zeros_like(turned), turned], -1))
+    return ops.linalg_matrix_exp(ops.cat(rows, -2))[..., :n, n:]
+
+
+op("_matrix_exp(Tensor self) -> Tensor", out=False, variants="", whole=True, rule=lambda self: (self.shape, self.dtype),
+   body=lambda self: ops.linalg_matrix_exp(self), grad={"self": lambda g, self: _matrix_exp_grad(g, self)},
+   forward=lambda row, slots, tangents, result: _matrix_exp_grad(tangents[0], slots[0].mH),
+   doc="linalg_matrix_exp() of a tensor whose class has the values.")
+
+
 @composite("linalg_matrix_exp(Tensor self) -> Tensor", out=False, variants="linalg")
 def _matrix_exp(self: Tensor) -> Tensor:
     """e to the power of each matrix: Taylor's series of a scaled one, squared back."""
@@ -330,7 +343,9 @@ def _matrix_exp(self: Tensor) -> Tensor:
         return self.exp()
     if self.dtype.itemsize == 2:
         return ops.linalg_matrix_exp(self.to(_C._dtype_named("float32"))).to(self.dtype)
-    largest = float(self.detach().abs().sum(-2)._of_all_samples().max())
+    largest = self.detach().abs().sum(-2)._of_all_samples().max()._known()
+    if largest is None:
+        return ops.empty_like(self) if self.is_meta else ops._matrix_exp(self)
     near = 0.8 if real_dtype(self.dtype)._name == "float64" else 2.5       # where 16 terms are enough
     steps = max(0, math.ceil(math.log2(largest / near))) if 0 < largest < math.inf else 0
     x = self * 2.0 ** -steps
@@ -403,6 +418,11 @@ def _multiply(items: list[Tensor], split: Any, i: int, j: int) -> Tensor:
 def chain_matmul(*matrices: Tensor, out: Any = None) -> Tensor:
     """The product of a chain of matrices, in the order that multiplies least."""
     matrices = tuple(matrices[0]) if len(matrices) == 1 and isinstance(matrices[0], (list, tuple)) else matrices
+    if not matrices:
+        raise RuntimeError("chain_matmul(): Expected one or more matrices")
+    for matrix in matrices:
+        if matrix.dim() != 2:
+            raise RuntimeError(f"Tensor dimension is {matrix.dim()}, expected 2 instead.")
     made = matrices[0].clone() if len(matrices) == 1 else ops.linalg_multi_dot(list(matrices))
     return made if out is None else out.resize_(made.shape).copy_(made)
 
@@ -422,14 +442,14 @@ def _cross_rule(self: Tensor, other: Tensor, dim: int) -> Spec:
     if self.size(dim) != 3 or other.size(dim) != 3:
         raise RuntimeError(f"linalg.cross: inputs dimension {dim} must have length 3. Got {self.size(dim)} and "
                            f"{other.size(dim)}")
-    return broadcast("linalg.cross", self.shape, other.shape), ops.result_type(self, other)
+    return broadcast(self.shape, other.shape), ops.result_type(self, other)
 
 
 @composite("linalg_cross(Tensor self, Tensor other, *, int dim=-1) -> Tensor",
            lacks="complex32", variants="linalg", rule=_cross_rule,
            npu="aclnnLinalgCross(self, other, dim, out)",
            grad={"self": lambda g, other, dim: ops.linalg_cross(conj(other), g, dim=dim),
-                 "other": lambda g, self, dim: ops.linalg_cross(g, conj(self), dim=dim)})
+                 "other": lambda g, self, dim: ops.linalg_cross(g, conj(self), dim=dim)}, out="exact")
 def _linalg_cross(self: Tensor, other: Tensor, dim: int) -> Tensor:
     """The cross product of vectors of three items along a dim."""
     _check_cross(self, other)
@@ -439,7 +459,8 @@ def _linalg_cross(self: Tensor, other: Tensor, dim: int) -> Tensor:
     return ops.stack([a[i - 2] * b[i - 1] - a[i - 1] * b[i - 2] for i in range(3)], dim)
 
 
-@composite("cross(Tensor self, Tensor other, int? dim=None) -> Tensor", lacks="complex32", autocast={"npu": "widest"})
+@composite("cross(Tensor self, Tensor other, int? dim=None) -> Tensor", lacks="complex32", autocast={"npu": "widest"},
+           out="exact")
 def _cross(self: Tensor, other: Tensor, dim: int | None) -> Tensor:
     """The cross product of vectors of three items along a dim; by default the first of size 3."""
     if dim is None:

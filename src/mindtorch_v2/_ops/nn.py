@@ -59,7 +59,8 @@ def _softplus_2(x: Tensor, beta: int, threshold: float) -> Tensor:
 
 # ---- one row a function ------------------------------------------------------------------------------------------
 # (name, parameters beside self, slope as g -> gradient, curve as the gradient of that to self, where the in-place form
-# is, aclnn's arguments). NAME_backward(grad_output, self, parameters) is a kernel of its own.
+# is, aclnn's arguments). NAME_backward(grad_output, self, parameters) is a kernel of its own; torch's ops of that name take
+# other arguments in elu's and leaky_relu's case (backward.py).
 for _name, _params, _slope, _curve, _inplace, _npu, _npu_back in (
     ("gelu", ", *, str approximate='none'",
      lambda g, self, approximate: ops.gelu_backward(g, self, approximate=approximate),
@@ -72,12 +73,12 @@ for _name, _params, _slope, _curve, _inplace, _npu, _npu_back in (
      lambda g, grad_output, self: g * grad_output * _mish_2(self), "nn",
      "Mish(self, out)", "MishBackward(grad_output, self, out)"),
     ("elu", ", Scalar alpha=1, Scalar scale=1, Scalar input_scale=1",
-     lambda g, self, alpha, scale, input_scale: ops.elu_backward(g, self, alpha, scale, input_scale),
+     lambda g, self, alpha, scale, input_scale: ops._elu_backward(g, self, alpha, scale, input_scale),
      lambda g, grad_output, self, alpha, scale, input_scale:
      g * grad_output * _elu_2(self, alpha, scale, input_scale), "nn",
      "Elu(self, alpha, scale, input_scale, out)", "EluBackward(grad_output, alpha, scale, input_scale, 0, self, out)"),
     ("leaky_relu", ", Scalar negative_slope=0.01",
-     lambda g, self, negative_slope: ops.leaky_relu_backward(g, self, negative_slope), _flat, "nn",
+     lambda g, self, negative_slope: ops._leaky_relu_backward(g, self, negative_slope), _flat, "nn",
      "LeakyRelu(self, negative_slope, out)", "LeakyReluBackward(grad_output, self, negative_slope, 0, out)"),
     ("hardtanh", ", Scalar min_val=-1, Scalar max_val=1",
      lambda g, self, min_val, max_val: ops.hardtanh_backward(g, self, min_val, max_val), _flat, "nn",
@@ -95,8 +96,9 @@ for _name, _params, _slope, _curve, _inplace, _npu, _npu_back in (
      lambda g, grad_output, self: g * grad_output * -ops.sigmoid_backward(ops.ones_like(self), self.sigmoid()), False,
      "LogSigmoid(self, out)", "LogSigmoidBackward(grad_output, self, self, out)"),    # a buffer that is not read
 ):
-    op(f"{_name}_backward(Tensor grad_output, Tensor self{_params}) -> Tensor", rule=binary, variants="", inplace=False,
-       npu="aclnn" + _npu_back, grad={"grad_output": _slope, "self": _curve})
+    _own = "_" if _name in ("elu", "leaky_relu") else ""
+    op(f"{_own}{_name}_backward(Tensor grad_output, Tensor self{_params}) -> Tensor", rule=binary, variants="",
+       inplace=False, kernel=f"{_name}_backward", npu="aclnn" + _npu_back, grad={"grad_output": _slope, "self": _curve})
     op(f"{_name}(Tensor self{_params}) -> Tensor", rule=unary, variants="nn", inplace=_inplace, npu="aclnn" + _npu,
        kernel="clamp" if _name == "hardtanh" else None, refuses=_NO_BOOL if _name == "hardtanh" else None,
        grad={"self": _slope}, guard="result" if _name == "hardtanh" else None,
@@ -114,7 +116,7 @@ op("relu6(Tensor self) -> Tensor", rule=unary, variants="nn", npu="aclnnHardtanh
    grad={"self": lambda g, self: ops.hardtanh_backward(g, self, 0, 6)}, doc="x limited to [0, 6].")
 op("celu(Tensor self, Scalar alpha=1.0) -> Tensor", out=False, rule=unary, variants="function", inplace="function",
    npu="aclnnCelu(self, alpha, out)",
-   grad={"self": lambda g, self, alpha: ops.elu_backward(g, self, alpha, 1, 1 / alpha)},
+   grad={"self": lambda g, self, alpha: ops._elu_backward(g, self, alpha, 1, 1 / alpha)},
    doc="x, or alpha * (exp(x / alpha) - 1) below zero.")
 op("threshold(Tensor self, Scalar threshold, Scalar value) -> Tensor", rule=unary, variants="function", guard="result",
    inplace="function", npu="aclnnThreshold(self, threshold, value, out)",
@@ -229,11 +231,13 @@ def _glu_backward(grad_output: Tensor, self: Tensor, dim: int) -> Tensor:
 
 
 @composite("glu(Tensor self, int dim=-1) -> Tensor",
-           lacks="bool int complex", variants="nn", rule=_glu_rule, npu="aclnnGlu(self, dim, out)",
+           variants="nn", rule=_glu_rule, npu="aclnnGlu(self, dim, out)",
            grad={"self": lambda g, self, dim: ops.glu_backward(g, self, dim)})
 def _glu(self: Tensor, dim: int) -> Tensor:
     """The first half along dim times the sigmoid of the second."""
     dim, half = _halved(self, dim)
+    if not self.is_floating_point():
+        raise NotImplementedError(f'"glu_cpu" not implemented for \'{_C.TYPE_WORDS[self.dtype._id]}\'')
     return self.narrow(dim, 0, half) * self.narrow(dim, half, half).sigmoid()
 
 
@@ -241,7 +245,8 @@ def _glu(self: Tensor, dim: int) -> Tensor:
 def _rrelu_noise(self: Tensor, lower: complex, upper: complex, generator: _C.GeneratorBase | None) -> Tensor:
     """The slope of every item: drawn for those not above zero, one number each in order; else 1."""
     below = self.detach() <= 0
-    drawn = ops.empty((int(below.sum()),), dtype=_C._dtype_named("float64"), device=self.device)
+    count = below.sum()._known()
+    drawn = ops.empty((below.numel() if count is None else count,), dtype=_C._dtype_named("float64"), device=self.device)
     drawn.uniform_(lower, upper, generator=generator)
     return ops.ones_like(self.detach()).masked_scatter(below, drawn.to(self.dtype))
 

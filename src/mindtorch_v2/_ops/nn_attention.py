@@ -115,14 +115,64 @@ def _flash(query: Tensor, key: Tensor, value: Any, is_causal: bool, scale: Any) 
     return out if len(shape) == 4 else out.reshape(shape)
 
 
+def c_name(x: Tensor) -> str:
+    """The dtype as C++ names it, in which torch's messages of attention have it."""
+    return {"float32": "float", "float64": "double", "int64": "long int", "int32": "int", "int16": "short int",
+            "int8": "signed char", "uint8": "unsigned char", "float16": "c10::Half",
+            "bfloat16": "c10::BFloat16"}.get(x.dtype._name, x.dtype._name)
+
+
+def _check_native_heads(query: Tensor, embed_dim: int, num_head: int, qkv_weight: Tensor, qkv_bias: Tensor,
+                        mask: Tensor | None, mask_type: int | None) -> None:
+    if query.dim() != 3:
+        raise RuntimeError(f"expected 3-D `query`, got {query.dim()}-D tensor")
+    if query.size(2) != embed_dim:
+        raise RuntimeError(f"passed-in embed_dim {embed_dim} didn't match last dim of query {query.size(2)}")
+    if embed_dim % num_head:
+        raise RuntimeError("`embed_dim` must divide evenly by `num_heads`")
+    if qkv_weight.size(0) != 3 * embed_dim:
+        raise RuntimeError("expected `qkv_weight` first dim to be 3x embed_dim")
+    if qkv_bias.size(0) != qkv_weight.size(0):
+        raise RuntimeError("expected `qkv_bias` first dim and first dim of query to be equal")
+    if mask is not None and mask_type is None:
+        raise RuntimeError("Mask Type should be defined")
+
+
+@composite("_native_multi_head_attention(Tensor query, Tensor key, Tensor value, int embed_dim, int num_head, Tensor "
+           "qkv_weight, Tensor qkv_bias, Tensor proj_weight, Tensor proj_bias, Tensor? mask=None, bool need_weights=True, "
+           "bool average_attn_weights=True, int? mask_type=None) -> (Tensor, Tensor)", variants="function", out=False)
+def _native_multi_head_attention(query: Tensor, key: Tensor, value: Tensor, embed_dim: int, num_head: int, qkv_weight: Tensor,
+                                 qkv_bias: Tensor, proj_weight: Tensor, proj_bias: Tensor, mask: Tensor | None,
+                                 need_weights: bool, average_attn_weights: bool,
+                                 mask_type: int | None) -> tuple[Tensor, Tensor | None]:
+    """Attention in several heads, batch first, with its projections; mask_type: 0 attention, 1 padding, 2 both."""
+    _check_native_heads(query, embed_dim, num_head, qkv_weight, qkv_bias, mask, mask_type)
+    if query is key and key is value:
+        q, k, v = ops.linear(query, qkv_weight, qkv_bias).chunk(3, -1)
+    else:
+        q, k, v = (ops.linear(x, w, b) for x, w, b in zip((query, key, value), qkv_weight.chunk(3), qkv_bias.chunk(3)))
+    q, k, v = (x.unflatten(-1, (num_head, -1)).transpose(1, 2) for x in (q, k, v))
+    if mask is not None and mask.dtype is _BOOL:
+        mask = ops.zeros_like(mask, dtype=query.dtype).masked_fill(mask, -math.inf)
+    if mask is not None and mask_type == 1:
+        mask = mask[:, None, None]
+    if not need_weights:
+        out = ops.scaled_dot_product_attention(q, k, v, mask)
+        return ops.linear(out.transpose(1, 2).flatten(-2), proj_weight, proj_bias), None
+    scores = ops.matmul(q * math.sqrt(num_head / embed_dim), k.transpose(-2, -1))
+    weights = (scores if mask is None else scores + mask).softmax(-1)
+    out = ops.matmul(weights, v).transpose(1, 2).flatten(-2)
+    return ops.linear(out, proj_weight, proj_bias), weights.mean(1) if average_attn_weights else weights
+
+
 def _check_attention(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None, is_causal: bool) -> None:
     for name, x in (("query", query), ("key", key), ("value", value)):
         if x.dim() < 2:
-            raise RuntimeError(f"Expected query, key, and value to all be at least 2 dimensional, but got query.dim(): "
-                               f"{query.dim()}, key.dim(): {key.dim()} and value.dim(): {value.dim()} instead.")
+            raise RuntimeError(f"Expected query, key, and value to all be  at least 2 dimensional, but got query.dim: "
+                               f"{query.dim()} key.dim: {key.dim()} and value.dim: {value.dim()} instead.")
         if x.dtype is not query.dtype:
             raise RuntimeError(f"Expected query, key, and value to have the same dtype, but got query.dtype: "
-                               f"{query.dtype} key.dtype: {key.dtype} and value.dtype: {value.dtype} instead.")
+                               f"{c_name(query)} key.dtype: {c_name(key)} and value.dtype: {c_name(value)} instead.")
     if not query.is_floating_point() and not query.is_complex():
         raise RuntimeError(f"expected scalar type Float but found {_C.TYPE_WORDS[query.dtype._id]}")
     if attn_mask is not None:
@@ -131,7 +181,7 @@ def _check_attention(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tenso
                                "is_causal=True")
         if attn_mask.dtype is not _BOOL and attn_mask.dtype is not query.dtype and attn_mask.dtype is not _FLOAT32:
             raise RuntimeError(f"Expected attn_mask dtype to be bool or float or to match query dtype, but got "
-                               f"attn_mask.dtype: {attn_mask.dtype} and  query.dtype: {query.dtype} instead.")
+                               f"attn_mask.dtype: {c_name(attn_mask)} and  query.dtype: {c_name(query)} instead.")
         if attn_mask.dim() < 2:
             raise RuntimeError("attn_mask must have at least 2 dimensions")
 
@@ -204,8 +254,9 @@ def _bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | Non
     if input1.dim() != input2.dim():
         raise RuntimeError(f"bilinear(): input dimensions do not match: got {input1.dim()} and {input2.dim()}")
     if input1.shape[:-1] != input2.shape[:-1]:
-        raise RuntimeError(f"bilinear(): input batch dimensions do not match: got {list(input1.shape)} and "
-                           f"{list(input2.shape)}")
+        d = next(d for d, (a, b) in enumerate(zip(input1.shape, input2.shape)) if a != b)
+        raise RuntimeError(f"bilinear(): input batch dimensions do not match at dim {d}: got {input1.size(d)} and "
+                           f"{input2.size(d)}")
     for i, x in ((1, input1), (2, input2)):
         if x.size(-1) != weight.size(i):
             raise RuntimeError(f"bilinear(): input{i} size does not match weight size: got {x.size(-1)} but expected "

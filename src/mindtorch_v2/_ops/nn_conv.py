@@ -11,7 +11,7 @@ from mindtorch_v2._ops.table import Spec, composite, op, ops
 from mindtorch_v2._tensor import Tensor
 
 
-def _listed(value: Any, n: int) -> list[int]:
+def listed(value: Any, n: int) -> list[int]:
     """A stride or padding as a list: one number stands for all dims."""
     value = list(value) if isinstance(value, (tuple, list)) else [value]
     return value * n if len(value) == 1 else value
@@ -35,6 +35,9 @@ def _check_types(input: Tensor, weight: Tensor, bias: Tensor | None) -> None:
                                f"({TYPE_NAMES[other.dtype._id]}) should be the same")
 
 
+_SHORT_INTEGERS = frozenset(("uint8", "int8", "int16", "int32"))     # torch's kernels take int64 alone
+
+
 def _conv_rule(input: Tensor, weight: Tensor, bias: Tensor | None, stride: Sequence[int], padding: Sequence[int],
                dilation: Sequence[int], transposed: bool, output_padding: Sequence[int], groups: int) -> Spec:
     n = weight.dim() - 2
@@ -44,8 +47,8 @@ def _conv_rule(input: Tensor, weight: Tensor, bias: Tensor | None, stride: Seque
         raise RuntimeError(f"Expected {n + 1}D (unbatched) or {n + 2}D (batched) input to conv{n}d, but got input of "
                            f"size: {list(input.shape)}")
     _check_types(input, weight, bias)
-    stride, padding, dilation = _listed(stride, n), _listed(padding, n), _listed(dilation, n)
-    output_padding = _listed(output_padding, n)
+    stride, padding, dilation = listed(stride, n), listed(padding, n), listed(dilation, n)
+    output_padding = listed(output_padding, n)
     _check_dims("conv", n, stride=stride, padding=padding, dilation=dilation, output_padding=output_padding)
     if min(padding) < 0:
         raise RuntimeError("negative padding is not supported")
@@ -57,6 +60,9 @@ def _conv_rule(input: Tensor, weight: Tensor, bias: Tensor | None, stride: Seque
         raise RuntimeError("dilation should be greater than zero")
     if groups <= 0:
         raise RuntimeError("non-positive groups is not supported")
+    if (transposed or max(dilation) > 1) and input.is_cpu and input.dtype._name in _SHORT_INTEGERS:
+        kernel = f"slow_conv_transpose{max(n, 2)}d_out_cpu" if transposed else "slow_conv_dilated<>"
+        raise NotImplementedError(f'"{kernel}" not implemented for \'{_C.TYPE_WORDS[input.dtype._id]}\'')
     return _conv_shape(input.shape, weight.shape, bias, stride, padding, dilation, transposed, output_padding,
                        groups), input.dtype
 
@@ -86,9 +92,11 @@ def _conv_shape(x: tuple[int, ...], w: tuple[int, ...], bias: Tensor | None, str
                 raise RuntimeError(f"kernel size should be greater than zero, but got {list(w[2:])}")
             size = (x[2 + d] - 1) * stride[d] - 2 * padding[d] + reach + output_padding[d]
             if output_padding[d] >= max(stride[d], dilation[d]):
-                raise RuntimeError("output padding must be smaller than either stride or dilation, but got "
-                                   f"output_padding: {list(output_padding)}, stride: {list(stride)}, dilation: "
-                                   f"{list(dilation)}")
+                told = ((word, given if n > 1 else [fill, *given]) for word, given, fill in (
+                    ("output_padding", output_padding, 0), ("stride", stride, 1), ("dilation", dilation, 1)))
+                raise RuntimeError("output padding must be smaller than either stride or dilation, but got " + " ".join(
+                    f"{word}_{axis}: {value}" for word, given in told
+                    for axis, value in zip(("depth", "height", "width")[-max(n, 2):], given)))
             if size < 0:                         # none is allowed: with oneDNN torch gives an empty result
                 raise RuntimeError(f"Given input size per channel: {list(x[2:])}. Calculated output size per channel "
                                    "is too small")
@@ -111,11 +119,20 @@ def _conv_shape(x: tuple[int, ...], w: tuple[int, ...], bias: Tensor | None, str
 def _conv_grad(g: Tensor, input: Tensor, weight: Tensor, stride: Sequence[int], padding: Sequence[int],
                dilation: Sequence[int], transposed: bool, output_padding: Sequence[int], groups: int,
                needs: tuple[bool, ...]) -> tuple[Tensor | None, ...]:
+    bias_sizes = None if not needs[2] else [weight.size(1) * groups if transposed else weight.size(0)]
+    return ops.convolution_backward(g, input, weight, bias_sizes, stride, padding, dilation, transposed, output_padding,
+                                    groups, needs)
+
+
+def _conv_slopes(g: Tensor, input: Tensor, weight: Tensor, bias_sizes: Sequence[int] | None, stride: Sequence[int],
+                 padding: Sequence[int], dilation: Sequence[int], transposed: bool, output_padding: Sequence[int],
+                 groups: int, needs: Sequence[bool]) -> tuple[Tensor | None, ...]:
+    """The gradients of input, weight and bias; by one kernel unless they are recorded for gradients of their own."""
     if not _C._is_grad_enabled():
         return ops._convolution_backward(g, input, weight, stride, padding, dilation, transposed, output_padding,
                                          groups, needs)
     n = weight.dim() - 2
-    stride, padding, dilation = _listed(stride, n), _listed(padding, n), _listed(dilation, n)
+    stride, padding, dilation = listed(stride, n), listed(padding, n), listed(dilation, n)
     return (_input_grad(g, input.shape, weight, stride, padding, dilation, transposed, groups) if needs[0] else None,
             _weight_grad(g, input, weight.shape, stride, padding, dilation, transposed, groups) if needs[1] else None,
             g.sum((0, *range(2, n + 2))) if needs[2] else None)
@@ -166,6 +183,9 @@ op(f"_convolution_backward(Tensor grad_output, Tensor input, Tensor weight, {_AR
    batch=batching_nn.convolution_slopes,
    npu="aclnnConvolutionBackward(grad_output, input, weight, grad_output.size(1), stride, padding, dilation, transposed, "
        "output_padding, groups, output_mask, 1, out0, out1, out2)")
+op("convolution_backward(Tensor grad_output, Tensor input, Tensor weight, SymInt[]? bias_sizes, SymInt[] stride, "
+   "SymInt[] padding, SymInt[] dilation, bool transposed, SymInt[] output_padding, SymInt groups, bool[3] output_mask) "
+   "-> (Tensor, Tensor, Tensor)", body=_conv_slopes, variants="", whole=True)
 op(f"convolution(Tensor input, Tensor weight, Tensor? bias, {_ARGUMENTS}) -> Tensor",
    batch=batching_nn.convolved, forward=forward.bilinear, autocast="lower", out=False,
    rule=_conv_rule, format="input weight",
@@ -221,14 +241,14 @@ def _named_padding(name: str, n: int) -> Callable[..., Any]:
             return getattr(ops, name)(input, weight, bias, stride, 0, dilation, groups)
         if padding != "same":
             raise RuntimeError(f"Invalid padding string: '{padding}'")
-        if max(_listed(stride, n)) > 1:
+        if max(listed(stride, n)) > 1:
             raise RuntimeError("padding='same' is not supported for strided convolutions")
         if weight.dim() != n + 2 or input.dim() not in (n + 1, n + 2):
             k = weight.dim()
             raise RuntimeError(f"Expected {k}-dimensional input for {k}-dimensional weight {list(weight.shape)}, but "
                                f"got {input.dim()}-dimensional input of size {list(input.shape)} instead")
         _check_types(input, weight, bias)
-        total = [d * (k - 1) for d, k in zip(_listed(dilation, n), weight.shape[2:], strict=True)]
+        total = [d * (k - 1) for d, k in zip(listed(dilation, n), weight.shape[2:], strict=True)]
         if any(t % 2 for t in total):           # the odd item goes to the right
             input = ops.constant_pad_nd(input, [p for t in reversed(total) for p in (0, t % 2)])
         return getattr(ops, name)(input, weight, bias, stride, [t // 2 for t in total], dilation, groups)

@@ -232,9 +232,10 @@ def _embedding_bag(weight: Tensor, indices: Tensor, offsets: Tensor, scale_grad_
     if padding_idx is not None and not 0 <= padding < weight.size(0):
         raise RuntimeError(f"padding_idx must be within the number of embeddings, -{weight.size(0)} through "
                            f"{weight.size(0) - 1}, but got {padding_idx}")
-    if not offsets.numel():                                  # no bag: no index is looked at
-        indices = indices.narrow(0, 0, 0)
-        per_sample_weights = per_sample_weights if per_sample_weights is None else per_sample_weights.narrow(0, 0, 0)
+    used = 0 if not offsets.numel() else offsets[-1]._known() if include_last_offset else None
+    if used is not None and 0 <= used < indices.numel():     # indices behind the last bag are not looked at
+        indices = indices.narrow(0, 0, used)
+        per_sample_weights = None if per_sample_weights is None else per_sample_weights.narrow(0, 0, used)
     return tuple(ops._embedding_bag(weight, indices, offsets, scale_grad_by_freq, mode, sparse, per_sample_weights,
                                     include_last_offset, padding))
 
@@ -251,12 +252,13 @@ def _bags_of_rows(rows: Tensor, indices: Any, bags: Any, sizes: Any, per_sample_
 
 
 def _check_offsets(indices: Tensor, offsets: Tensor) -> None:
-    if offsets.numel() and int(offsets[0]) != 0:
+    first, last = (offsets[0]._known(), offsets[-1]._known()) if offsets.numel() else (None, None)
+    if first:
         raise RuntimeError("offsets[0] has to be 0, i.e., the first sequence in the mini-batch has to start from "
-                           f"position 0. However, got {int(offsets[0])}")
-    if offsets.numel() and int(offsets[-1]) > indices.numel():
-        raise RuntimeError(f"offsets[-1] can not be greater than input's length({indices.numel()}) but got offsets[-1] "
-                           f"of {int(offsets[-1])}")
+                           f"position 0. However, got {first}")
+    if last is not None and last > indices.numel():
+        raise RuntimeError(f"offsets[-1] can not be greater than input's length {indices.numel()} but got offsets[-1] "
+                           f"of {last}")
 
 
 def _check_bag(weight: Tensor, indices: Tensor, offsets: Tensor, mode: int, per_sample_weights: Tensor | None,
@@ -272,6 +274,10 @@ def _check_bag(weight: Tensor, indices: Tensor, offsets: Tensor, mode: int, per_
     if include_last_offset and offsets.numel() < 1:
         raise RuntimeError("include_last_offset: number of offset should be at least 1")
     if per_sample_weights is not None:
+        if per_sample_weights.dtype is not weight.dtype:
+            raise RuntimeError("Expected tensor for argument #1 'weight' to have the same type as tensor for argument #1 "
+                               f"'per_sample_weights'; but type torch.{word(weight.dtype)}Tensor does not equal "
+                               f"torch.{word(per_sample_weights.dtype)}Tensor (while checking arguments for embedding_bag)")
         if mode != _SUM:
             raise RuntimeError("embedding_bag: per_sample_weights was not None. per_sample_weights is only supported "
                                "for mode='sum'")
@@ -306,8 +312,6 @@ def _one_hot(self: Tensor, num_classes: int) -> Tensor:
         raise RuntimeError("Class values must be non-negative.")
     if num_classes == -1:
         num_classes = int(self.max()) + 1
-    elif num_classes < 1:
-        raise RuntimeError("num_classes should be positive")
     elif num_classes <= int(self.max()):
         raise RuntimeError("Class values must be smaller than num_classes.")
     out = ops.zeros((*self.shape, num_classes), dtype=INT64, device=self.device)
@@ -341,15 +345,14 @@ def _dropped(input: Tensor, p: float, train: bool, feature: bool, alpha: bool) -
         return input * ops.zeros((), dtype=input.dtype, device=input.device)
     if input.is_npu and not feature and not alpha and input.dtype in _CANN_FLOATS:
         return ops._dropout(input, p)[0]
+    like = input
     if feature:
         if input.dim() < 2:
             raise RuntimeError("Feature dropout requires at least 2 dimensions in the input")
-        noise = input.new_empty((*input.shape[:2], *(1 for _ in input.shape[2:])))
-    else:
-        noise = ops.empty_like(input.detach())
-    noise.bernoulli_(1 - p)
+        like = input.new_empty((*input.shape[:2], *(1 for _ in input.shape[2:])))
     if not alpha:
-        return input * noise.div_(1 - p)
+        return input * ops._bernoulli_like(like, 1 - p).div_(1 - p)
+    noise = ops.empty_like(like.detach()).bernoulli_(1 - p)
     a = 1 / math.sqrt((_ALPHA * _ALPHA * p + 1) * (1 - p))
     shift = (noise - 1) * (_ALPHA * a) + _ALPHA * a * p
     return input * noise.mul_(a) + shift
@@ -378,6 +381,5 @@ def _native_dropout(input: Tensor, p: float, train: bool | None) -> tuple[Tensor
     """(dropout, the mask of what was kept)."""
     if input.numel() == 0 or train is False:
         return input.clone(), ops.ones_like(input, dtype=_BOOL)
-    mask = ops.empty_like(input.detach(), dtype=_BOOL)
-    mask.bernoulli_(1 - p)
+    mask = ops._bernoulli_like(ops.empty_like(input.detach(), dtype=_BOOL), 1 - p)
     return input * mask * (0.0 if p == 1 else 1 / (1 - p)), mask

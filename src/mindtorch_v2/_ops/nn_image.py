@@ -21,10 +21,8 @@ def _constant_rule(self: Tensor, pad: Sequence[int], value: complex) -> Spec:
     for i in range(len(pad) // 2):
         d = self.dim() - 1 - i
         size = sizes[d] + pad[2 * i] + pad[2 * i + 1]
-        if size < 0:
-            raise RuntimeError(f"The input size {sizes[d]}, plus negative padding {pad[2 * i]} and {pad[2 * i + 1]} "
-                               f"resulted in a negative output size, which is invalid. Check dimension {d} of "
-                               "your input.")
+        if sizes[d] + min(pad[2 * i], 0) + min(pad[2 * i + 1], 0) < 0:
+            raise RuntimeError("narrow(): length must be non-negative.")
         sizes[d] = size
     if any(p > 0 for p in pad):                  # else no item gets the value
         core._check_fits(value, self.dtype)
@@ -123,7 +121,11 @@ def _pad(self: Tensor, pad: Sequence[int], mode: str, value: float | None) -> Te
         raise RuntimeError(f"Padding mode \"{mode}\" doesn't take in value argument")
     n = len(pad) // 2
     if n not in (1, 2, 3) or self.dim() not in (n + 1, n + 2):
-        raise NotImplementedError("Only 2D, 3D, 4D, 5D padding with non-constant padding are supported for now")
+        raise NotImplementedError(f"Padding size {len(pad)} is not supported for {self.dim()}D input tensor.\n"
+                                  "Supported combinations for non-constant padding:\n"
+                                  "  - 2D or 3D input: padding size = 2 (pads last dimension)\n"
+                                  "  - 3D or 4D input: padding size = 4 (pads last 2 dimensions)\n"
+                                  "  - 4D or 5D input: padding size = 6 (pads last 3 dimensions)")
     if mode == "circular":
         alone = self.dim() == n + 1
         out = ops._pad_circular(self.unsqueeze(0) if alone else self, pad)
@@ -147,8 +149,10 @@ def _resize_rule(name: str, n: int) -> Callable[..., Any]:
         if self.dim() != n + 2:
             raise RuntimeError(f"It is expected input_size equals to {n + 2}, but got size {self.dim()}")
         if min(sizes) <= 0 or min(self.shape[2:]) <= 0:
-            raise RuntimeError(f"Input and output sizes should be greater than 0, but got input {list(self.shape[2:])} "
-                               f"output {sizes}")
+            given, wanted = (", ".join(f"{axis}: {size}" for axis, size in zip("DHW"[-n:], shape))
+                             for shape in (self.shape[2:], sizes))
+            raise RuntimeError(f"Input and output sizes should be greater than 0, but got input ({given}) "
+                               f"{'and ' if n == 1 else ''}output ({wanted})")
         if self.numel() == 0 and self.size(1) == 0:
             raise RuntimeError(f"Non-empty {n + 2}D data tensor expected but got a tensor with sizes "
                                f"{list(self.shape)}")

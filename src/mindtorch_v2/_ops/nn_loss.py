@@ -485,6 +485,8 @@ def _cross_entropy_loss(self: Tensor, target: Tensor, weight: Tensor | None, red
         return _by_probability(self, target, weight, reduction, label_smoothing)
     if rank < 1:
         raise ValueError(f"Expected 1 or more dimensions (got {rank})")
+    if not self.is_floating_point() and self.numel():
+        raise NotImplementedError(f'"log_softmax_lastdim_kernel_impl" not implemented for \'{word(self.dtype)}\'')
     target = _as_classes(target, self)
     if rank <= 2:
         count = target.size(0) if target.dim() else 0

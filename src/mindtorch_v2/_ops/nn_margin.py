@@ -21,7 +21,7 @@ def _cosine_similarity(x1: Tensor, x2: Tensor, dim: int, eps: float) -> Tensor:
     """The cosine of the angle between the vectors along dim."""
     if not (x1.is_floating_point() and x2.is_floating_point()):
         raise RuntimeError("expected common dtype to be floating point, yet common dtype is "
-                           f"{x1.dtype if not x1.is_floating_point() else x2.dtype}")
+                           f"{word(x1.dtype if not x1.is_floating_point() else x2.dtype)}")
     if eps < 0:
         raise RuntimeError(f"eps must be non-negative, got: {eps}")
     x1, x2 = ops.broadcast_tensors(x1, x2)
@@ -94,7 +94,7 @@ def _cdist_backward(grad: Tensor, x1: Tensor, x2: Tensor, p: float, cdist: Tenso
 
 
 @composite("cdist(Tensor x1, Tensor x2, float p=2.0, any? compute_mode=None) -> Tensor",
-           lacks="half", out=False, autocast="float32",
+           out=False, autocast="float32",
            variants="function",
            rule=_cdist_rule, npu="aclnnCdist(x1, x2, p, 0, out)",
            grad={"x1": lambda g, x1, x2, p, result: ops._cdist_backward(g, x1, x2, p, result),
@@ -110,6 +110,8 @@ def _cdist(x1: Tensor, x2: Tensor, p: float, compute_mode: str | None) -> Tensor
                             ops.cat([x2, ops.ones_like(of_x2), of_x2], -1).transpose(-2, -1))
         near = square <= 0
         return square.masked_fill(near, 1).sqrt().masked_fill(near, 0)
+    if x1.dtype.itemsize < 4 and x1.is_cpu:
+        raise NotImplementedError(f'"cdist" not implemented for \'{word(x1.dtype)}\'')
     if x1.size(-1) == 0 or x1.numel() == 0 or x2.numel() == 0:
         return (x1.sum(-1).unsqueeze(-1) + x2.sum(-1).unsqueeze(-2)) * 0
     return ops.linalg_vector_norm(x1.unsqueeze(-2) - x2.unsqueeze(-3), p, -1)
@@ -211,7 +213,7 @@ def _soft_margin_loss(self: Tensor, target: Tensor, reduction: int) -> Tensor:
 
 
 @composite("multi_margin_loss(Tensor self, Tensor target, Scalar p=1, Scalar margin=1, Tensor? weight=None, "
-           "int reduction=0) -> Tensor", lacks="half", autocast="float32", variants="nn")
+           "int reduction=0) -> Tensor", autocast="float32", variants="nn")
 def _multi_margin_loss(self: Tensor, target: Tensor, p: float, margin: float, weight: Tensor | None,
                        reduction: int) -> Tensor:
     """The mean over the other classes of max(0, margin - self[target] + self[class]) ** p."""
@@ -228,20 +230,20 @@ def _multi_margin_loss(self: Tensor, target: Tensor, p: float, margin: float, we
                            f"{list(self.shape)}.")
     if weight is not None and (weight.dim() > 1 or weight.numel() != classes):
         raise RuntimeError(f"inconsistent weight size, expected {classes} but got {list(weight.shape)}")
-    if not self.is_floating_point():
+    if not self.is_floating_point() or self.dtype.itemsize < 4 and self.is_cpu:
         raise NotImplementedError(f'"multi_margin_loss_cpu_kernel" not implemented for \'{word(self.dtype)}\'')
     if target.dtype is not INT64:
         raise RuntimeError(f"expected scalar type Long but found {word(target.dtype)}")
     core._check_fits(margin, self.dtype)
     index, margin = target.reshape(-1, 1), margin.real + 0.0
-    if index.numel() and (int(index.min()) < 0 or int(index.max()) >= classes):
+    if index.numel() and ((index < 0) | (index >= classes)).any()._known():
         raise RuntimeError("target out of range")
     over = (margin - rows.gather(1, index) + rows).relu()
     over = over if p == 1 else over * over
     if weight is not None:
         over = over * weight.reshape(-1)[index]
     loss = over.scatter(1, index, 0.0).sum(1) / classes
-    return reduced_loss(loss.reshape(()) if self.dim() < 2 else loss, reduction)
+    return reduced_loss(loss.reshape(()) if target.dim() == 0 else loss, reduction)
 
 
 def _multilabel_rule(self: Tensor, target: Tensor, reduction: int) -> Sequence[Spec] | None:
@@ -263,8 +265,8 @@ def _multilabel_rule(self: Tensor, target: Tensor, reduction: int) -> Sequence[S
 def _multilabel_margin_loss(self: Tensor, target: Tensor, reduction: int) -> tuple[Tensor, Tensor]:
     _multilabel_rule(self, target, reduction)
     classes = self.size(-1) if self.dim() else 1
-    if target.numel() and (int(target.min()) < -1 or int(target.max()) >= classes):
-        raise RuntimeError("target is out of range")
+    if target.numel() and ((target < -1) | (target >= classes)).any()._known():
+        raise RuntimeError("argument #2 'target' is out of range")
     rows, index = self.reshape(-1, classes), target.reshape(-1, classes)
     kept = (index < 0).to(INT64).cumsum(1) == 0
     places = index.masked_fill(~kept, 0)
@@ -356,7 +358,7 @@ def _ctc_forward(log_probs: Tensor, targets: Tensor, input_lengths: list[int], t
 
 
 @composite(f"_ctc_loss_backward(Tensor grad, {_CTC_ARGS}, Tensor neg_log_likelihood, Tensor log_alpha, int blank, "
-           "bool zero_infinity=False) -> Tensor", variants="",
+           "bool zero_infinity=False) -> Tensor", variants="", whole=True,
            rule=lambda grad, log_probs, targets, input_lengths, target_lengths, *_:
            _ctc_rule(log_probs, targets, input_lengths, target_lengths) and (log_probs.shape, log_probs.dtype),
            npu="aclnnCtcLossBackward(grad, log_probs, targets, input_lengths, target_lengths, neg_log_likelihood, "
@@ -388,30 +390,66 @@ op(f"_ctc_loss({_CTC_ARGS}, int blank=0, bool zero_infinity=False) -> (Tensor, T
    grad={"log_probs": lambda g, log_probs, targets, input_lengths, target_lengths, blank, zero_infinity, result0,
          result1: ops._ctc_loss_backward(g, log_probs, targets, input_lengths, target_lengths, result0, result1, blank,
                                          zero_infinity)})
+_CTC_TENSORS = _CTC_ARGS.replace("int[]", "Tensor")
+op(f"_ctc_loss_backward.Tensor(Tensor grad, {_CTC_TENSORS}, Tensor neg_log_likelihood, Tensor log_alpha, int blank, "
+   "bool zero_infinity=False) -> Tensor", variants="", whole=True,
+   body=lambda grad, log_probs, targets, input_lengths, target_lengths, *rest:
+   ops._ctc_loss_backward(grad, log_probs, targets, _lengths(input_lengths), _lengths(target_lengths), *rest))
+op(f"_ctc_loss.Tensor({_CTC_TENSORS}, int blank=0, bool zero_infinity=False) -> (Tensor, Tensor)", variants="function",
+   kernel=lambda log_probs, targets, input_lengths, target_lengths, *rest:
+   tuple(ops._ctc_forward(log_probs.detach(), targets, _lengths(input_lengths), _lengths(target_lengths), *rest)),
+   grad={"log_probs": lambda g, log_probs, targets, input_lengths, target_lengths, blank, zero_infinity, result0,
+         result1: ops._ctc_loss_backward(g, log_probs, targets, input_lengths, target_lengths, result0, result1, blank,
+                                         zero_infinity)})
 
 
-def _ctc_loss(log_probs: Tensor, targets: Tensor, input_lengths: Tensor | Sequence[int],
-              target_lengths: Tensor | Sequence[int], blank: int, reduction: int, zero_infinity: bool) -> Tensor:
+def _check_ctc(log_probs: Tensor, targets: Tensor, input_lengths: list[int], target_lengths: list[int], batch: int,
+               blank: int) -> None:
+    where = "(while checking arguments for ctc_loss_allocate_outputs)"
+    if log_probs.numel() == 0:
+        raise RuntimeError("log_probs tensor must not be empty")
+    if not 0 <= blank < log_probs.size(2):
+        raise RuntimeError("blank must be in label range")
+    for name, lengths in (("input_lengths", input_lengths), ("target_lengths", target_lengths)):
+        if len(lengths) != batch:
+            raise RuntimeError(f"{name} must be of size batch_size")
+    if targets.dim() not in (1, 2):
+        raise RuntimeError(f"Expected 1 to 2 dimensions, but got {targets.dim()}-dimensional tensor for argument #2 "
+                           f"'targets' {where}")
+    for name, lengths in (("target_lengths", target_lengths), ("input_lengths", input_lengths)):
+        if min(lengths) < 0:
+            raise RuntimeError(f"Expected {name} to have value at least 0, but got value {min(lengths)} {where}")
+    rows, longest = (sum(target_lengths), 0) if targets.dim() == 1 else (batch, max(target_lengths))
+    if targets.size(0) != rows:
+        raise RuntimeError(f"Expected tensor to have size {rows} at dimension 0, but got size {targets.size(0)} for argument "
+                           f"#2 'targets' {where}")
+    if targets.dim() == 2 and targets.size(1) < longest:
+        raise RuntimeError(f"Expected tensor to have size at least {longest} at dimension 1, but got size {targets.size(1)} "
+                           f"for argument #2 'targets' {where}")
+    if max(input_lengths) > log_probs.size(0):
+        raise RuntimeError(f"Expected input_lengths to have value at most {log_probs.size(0)}, but got value "
+                           f"{max(input_lengths)} {where}")
+
+
+def _ctc_loss(log_probs: Tensor, targets: Tensor, input_lengths: Any, target_lengths: Any, blank: int, reduction: int,
+              zero_infinity: bool) -> Tensor:
     """Minus the log of the probability of all alignments of the targets with the inputs."""
-    input_lengths, target_lengths = _lengths(input_lengths), _lengths(target_lengths)
+    known = all(x._readable for x in (input_lengths, target_lengths) if isinstance(x, Tensor))
+    if known:
+        input_lengths, target_lengths = _lengths(input_lengths), _lengths(target_lengths)
     batched = log_probs.dim() == 3
     if not batched:
         log_probs = log_probs.unsqueeze(1)
         targets = targets.unsqueeze(0) if targets.dim() == 1 else targets
     batch = log_probs.size(1)
-    if len(input_lengths) != batch or len(target_lengths) != batch:
-        raise RuntimeError(f"input_lengths must be of size batch_size ({batch}), got {len(input_lengths)}; "
-                           f"target_lengths got {len(target_lengths)}")
-    if not 0 <= blank < log_probs.size(2):
-        raise RuntimeError("blank must be in label range")
-    if max(input_lengths, default=0) > log_probs.size(0):
-        raise RuntimeError(f"Expected input_lengths to have value at most {log_probs.size(0)}, but got value "
-                           f"{max(input_lengths)}")
+    if known:
+        _check_ctc(log_probs, targets, input_lengths, target_lengths, batch, blank)
     losses = ops._ctc_loss(log_probs, targets, input_lengths, target_lengths, blank, zero_infinity)[0]
     if zero_infinity:
         losses = ops.where(losses == math.inf, 0.0, losses)
     if reduction == 1:
-        return (losses / losses.new_tensor([max(n, 1) for n in target_lengths])).mean()
+        return (losses / (losses.new_tensor([max(n, 1) for n in target_lengths]) if known else
+                          target_lengths.to(losses).clamp_min(1))).mean()
     return losses.sum() if reduction == 2 else losses if batched else losses.squeeze(0)
 
 

@@ -252,7 +252,7 @@ op("native_batch_norm_backward(Tensor grad_out, Tensor input, Tensor? weight, Te
        "output_mask, out0, out1, out2)")
 op("native_batch_norm(Tensor input, Tensor? weight, Tensor? bias, Tensor? running_mean, Tensor? running_var, "
    "bool training, float momentum, float eps) -> (Tensor, Tensor, Tensor)",
-   batch=batching_nn.batch_normalized, rule=_batch_rule, variants="function", format="input",
+   batch=batching_nn.batch_normalized, rule=_batch_rule, variants="function", format="input", writes="running_mean running_var",
    npu="aclnnBatchNorm(input, weight, bias, running_mean, running_var, training, momentum, eps, out0, out1, out2)",
    grad={"input, weight, bias":
          lambda g, input, weight, running_mean, running_var, training, eps, result1, result2, needs:
@@ -283,7 +283,7 @@ def _batch_norm(input: Tensor, weight: Tensor | None, bias: Tensor | None, runni
 
 
 @composite("_native_batch_norm_legit(Tensor input, Tensor? weight, Tensor? bias, Tensor(a!) running_mean, "
-           "Tensor(b!) running_var, bool training, float momentum, float eps) -> (Tensor, Tensor, Tensor)", out=False,
+           "Tensor(b!) running_var, bool training, float momentum, float eps) -> (Tensor, Tensor, Tensor)",
            variants="function")
 def _native_batch_norm_legit(input: Tensor, weight: Tensor | None, bias: Tensor | None, running_mean: Tensor,
                              running_var: Tensor, training: bool, momentum: float,
@@ -293,7 +293,7 @@ def _native_batch_norm_legit(input: Tensor, weight: Tensor | None, bias: Tensor 
 
 
 @composite("_native_batch_norm_legit.no_stats(Tensor input, Tensor? weight, Tensor? bias, bool training, float momentum, "
-           "float eps) -> (Tensor, Tensor, Tensor)", out=False, variants="function")
+           "float eps) -> (Tensor, Tensor, Tensor)", variants="function")
 def _native_batch_norm_without_stats(input: Tensor, weight: Tensor | None, bias: Tensor | None, training: bool,
                                      momentum: float, eps: float) -> tuple[Tensor, Tensor, Tensor]:
     return ops.native_batch_norm(input, weight, bias, None, None, training, momentum, eps)

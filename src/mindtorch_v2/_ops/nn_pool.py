@@ -41,23 +41,33 @@ def _check_input(name: str, self: Tensor, n: int) -> None:
                            f"for input, but got:{list(self.shape)}")
 
 
+def _axes(word: str, values: Sequence[int]) -> str:
+    """Sizes by their axes, as torch's messages have them: kH: 2 kW: 3."""
+    return " ".join(f"{word}{axis}: {value}" for axis, value in zip("THW"[-len(values):], values))
+
+
 def _windows(name: str, self: Tensor, n: int, kernel_size: int | Sequence[int], stride: int | Sequence[int],
              padding: int | Sequence[int], dilation: int | Sequence[int], ceil_mode: bool) -> tuple[int, ...]:
     """The output's shape; raises as torch does on windows that do not fit."""
     kernel = _listed(name, "kernel_size", kernel_size, n)
     stride = _listed(name, "stride", stride, n, kernel)
     padding, dilation = _listed(name, "padding", padding, n), _listed(name, "dilation", dilation, n)
-    if min(kernel) <= 0:
-        if n == 1:
-            raise RuntimeError(f"{name}() kernel_size must be greater than zero, but got {kernel[0]}")
-        raise RuntimeError(f"kernel size should be greater than zero, but got {' '.join(f'{k}' for k in kernel)}")
-    if n == 1 and min(*stride, *dilation) <= 0:
-        which, given = ("stride", stride) if min(stride) <= 0 else ("dilation", dilation)
-        raise RuntimeError(f"{name}() {which} must be greater than zero, but got {given[0]}")
-    if min(stride) <= 0:
+    if n == 1:
+        for word, (given,) in (("kernel_size", kernel), ("stride", stride), ("dilation", dilation)):
+            if given <= 0:
+                raise RuntimeError(f"{name}() {word} must be greater than zero, but got {given}")
+        if not 0 <= padding[0] <= kernel[0] // 2:
+            raise RuntimeError(f"{name}() padding must be non-negative, but got {padding[0]}" if padding[0] < 0 else
+                               f"{name}() padding should be at most half of kernel size, but got padding={padding[0]} and "
+                               f"kernel_size={kernel[0]}")
+    if 0 in stride:
         raise RuntimeError("stride should not be zero")
+    if min(kernel) <= 0:
+        raise RuntimeError(f"kernel size should be greater than zero, but got {_axes('k', kernel)}")
+    if min(stride) <= 0:
+        raise RuntimeError(f"stride should be greater than zero, but got {_axes('d', stride)}")
     if min(dilation) <= 0:
-        raise RuntimeError(f"dilation should be greater than zero, but got {dilation}")
+        raise RuntimeError(f"dilation should be greater than zero, but got {_axes('dilation', dilation)}")
     if n > 1 and self.dim() not in (n + 1, n + 2):
         raise RuntimeError(f"non-empty {n + 1}D or {n + 2}D (batch mode) tensor expected for input")
     for k, p, d in zip(kernel, padding, dilation, strict=True):
@@ -67,16 +77,20 @@ def _windows(name: str, self: Tensor, n: int, kernel_size: int | Sequence[int], 
             raise RuntimeError(f"pad should be at most half of effective kernel size, but got pad={p}, kernel_size={k} "
                                f"and dilation={d}")
         if p > k // 2:
-            raise RuntimeError(f"pad should be smaller than or equal to half of kernel size, but got pad={p} and "
-                               f"kernel_size={k}")
+            widths = ", ".join(f"{word}{axis} = {value}" for word, values in (("pad", padding), ("k", kernel))
+                               for axis, value in zip("WHT", reversed(values)))
+            raise RuntimeError(f"pad should be smaller than or equal to half of kernel size, but got {widths}")
     _check_input(name, self, n)
     sizes = [_out_size(s, k, step, p, d, ceil_mode)
              for s, k, step, p, d in zip(self.shape[-n:], kernel, stride, padding, dilation, strict=True)]
     if min(sizes) < 1 and n == 1:
         raise RuntimeError(f"{name}() Invalid computed output size: {sizes[0]}")
+    if min(sizes) < 1 and name == "avg_pool3d":
+        raise RuntimeError(f"input image ({_axes('', self.shape[-3:])}) smaller than kernel size ({_axes('k', kernel)})")
     if min(sizes) < 1:
-        raise RuntimeError(f"Given input size: {list(self.shape)}. Calculated output size: {sizes}. Output size is "
-                           "too small")
+        channels = self.shape[-n - 1]
+        raise RuntimeError(f"Given input size: ({'x'.join(map(str, self.shape[-n - 1:]))}). Calculated output size: "
+                           f"({'x'.join(map(str, (channels, *sizes)))}). Output size is too small")
     return (*self.shape[:-n], *sizes)
 
 
@@ -145,14 +159,17 @@ def _max_pool1d_with_indices(self: Tensor, kernel_size: int | Sequence[int], str
                              padding: int | tuple[int, ...], dilation: int | tuple[int, ...],
                              ceil_mode: bool) -> tuple[Tensor, Tensor]:
     """The largest item of every window, and where it stands."""
-    _windows("max_pool1d", self, 1, kernel_size, stride, padding, dilation, ceil_mode)
     out, indices = ops.max_pool2d_with_indices(self.unsqueeze(-2), _as_plane(kernel_size, 1), _as_plane(stride, 1),
                                                _as_plane(padding, 0), _as_plane(dilation, 1), ceil_mode)
     return out.squeeze(-2), indices.squeeze(-2)
 
 
-op(f"max_pool1d(Tensor self, {_WINDOW1}) -> Tensor", lacks="int", out=False,
-   variants="function", body=_max_alone("max_pool1d_with_indices"))
+@composite(f"max_pool1d(Tensor self, {_WINDOW1}) -> Tensor", lacks="int", out=False, variants="function")
+def _max_pool1d(self: Tensor, kernel_size: int | Sequence[int], stride: int | Sequence[int], padding: int | tuple[int, ...],
+                dilation: int | tuple[int, ...], ceil_mode: bool) -> Tensor:
+    """The largest item of every window."""
+    _windows("max_pool1d", self, 1, kernel_size, stride, padding, dilation, ceil_mode)
+    return ops.max_pool1d_with_indices(self, kernel_size, stride, padding, dilation, ceil_mode)[0]
 
 
 def _planes(n: int) -> str | None:
@@ -202,7 +219,9 @@ for _n, _extra, _slope, _back in _AVERAGES:
 def _avg_pool1d(self: Tensor, kernel_size: int | tuple[int, ...], stride: int | tuple[int, ...],
                 padding: int | tuple[int, ...], ceil_mode: bool, count_include_pad: bool) -> Tensor:
     """The mean of every window."""
-    _windows("avg_pool1d", self, 1, kernel_size, stride, padding, 1, ceil_mode)
+    if self.dim() not in (2, 3):
+        raise RuntimeError(f"Expected 2 to 3 dimensions, but got {self.dim()}-dimensional tensor for argument #1 'self' "
+                           "(while checking arguments for avg_pool1d)")
     return ops.avg_pool2d(self.unsqueeze(-2), _as_plane(kernel_size, 1), _as_plane(stride, 1), _as_plane(padding, 0),
                           ceil_mode, count_include_pad).squeeze(-2)
 
@@ -218,12 +237,18 @@ def _adaptive_shape(name: str, self: Tensor, n: int, output_size: Any) -> tuple[
         raise RuntimeError(f"Trying to create tensor with negative dimension {min(sizes)}: "
                            f"{[*self.shape[:-n], *([1] if n == 1 else []), *sizes]}")
     if min(sizes) < 0:
-        raise RuntimeError(f"{name}: elements of output_size must be greater than or equal to 0 but received {sizes}")
+        raise RuntimeError(f"{name}: elements of output_size must be greater than or equal to 0 but received "
+                           f"{{{', '.join(map(str, sizes[:2]))}{f',{sizes[2]}' if n == 3 else ''}}}")
+    if self.dim() not in (n + 1, n + 2) and n == 1:
+        raise RuntimeError(f"Expected 2 to 3 dimensions, but got {self.dim()}-dimensional tensor for argument #1 'self' "
+                           f"(while checking arguments for {name})")
     if self.dim() not in (n + 1, n + 2):
-        raise RuntimeError(f"{name}: Expected {n + 1}D or {n + 2}D tensor, but got {list(self.shape)}")
-    for d in range(self.dim() - n, self.dim()):
+        told = f"{name}(): Expected {n + 1}D or {n + 2}D tensor, but got:" if "max" in name else \
+            f"{name}(): Expected {n + 1}D or {n + 2}D tensor, but got"
+        raise RuntimeError(f"{told} {list(self.shape)}")
+    for d in range(self.dim() - n - ("max" in name), self.dim()):
         if self.size(d) == 0:
-            raise RuntimeError(f"{name}: Expected input to have non-zero size for non-batch dimensions, but input has "
+            raise RuntimeError(f"{name}(): Expected input to have non-zero size for non-batch dimensions, but input has "
                                f"sizes {list(self.shape)} with dimension {d} being empty")
     return (*self.shape[:-n], *sizes)
 
@@ -239,8 +264,25 @@ def _adaptive_max_rule(name: str, n: int) -> Callable[..., Any]:
     return rule
 
 
-def _like_input(grad_output: Tensor, self: Tensor, *_: object) -> Spec:
-    return self.shape, self.dtype
+def _like_input(name: str) -> Callable[..., Any]:
+    def rule(grad_output: Tensor, self: Tensor, *_: object) -> Spec:
+        for d in range(1, grad_output.dim()):
+            if grad_output.size(d) == 0:
+                raise RuntimeError(f"{name}(): Expected grad_output to have non-zero size for non-batch dimensions, but "
+                                   f"grad_output has sizes {list(grad_output.shape)} with dimension {d} being empty")
+        return self.shape, self.dtype
+    return rule
+
+
+def _adaptive_average(self: Tensor, output_size: list[int], n: int) -> Tensor:
+    """One window in a plane is a mean, as in torch: of nothing too, and of any number of dims in front."""
+    if output_size != [1, 1] or self.device.type == "npu":
+        return getattr(ops, f"_adaptive_avg_pool{n}d")(self, output_size)
+    mean = self.mean((-1, -2), True)
+    if self.dim() == 4 and self.numel() and _C._suggested_format(self) == _C._named_constant("channels_last"):
+        channels = self.size(1)
+        return mean.as_strided(mean.shape, (channels, 1, channels, channels))
+    return mean
 
 
 for _n, _average, _average_back, _max, _max_back in (
@@ -254,20 +296,21 @@ for _n, _average, _average_back, _max, _max_back in (
      lambda g, indices: _picked(g, indices, 3)),
 ):
     op(f"_adaptive_avg_pool{_n}d_backward(Tensor grad_output, Tensor self) -> Tensor",
-       batch=batching_nn.folded(_n + 1, "grad_output", "self"), variants="", rule=_like_input, format=_planes(_n),
-       npu=f"aclnnAdaptiveAvgPool{_n}dBackward(grad_output, self, out)", grad={"grad_output": _average_back})
+       batch=batching_nn.folded(_n + 1, "grad_output", "self"), variants="", format=_planes(_n),
+       rule=_like_input(f"adaptive_avg_pool{_n}d_backward"), grad={"grad_output": _average_back},
+       npu=f"aclnnAdaptiveAvgPool{_n}dBackward(grad_output, self, out)")
     op(f"_adaptive_avg_pool{_n}d(Tensor self, SymInt[{_n}] output_size) -> Tensor",
        batch=batching_nn.folded(_n + 1, "self"), variants="function",
        rule=_adaptive_rule(f"adaptive_avg_pool{_n}d", _n), grad={"self": _average}, format=_planes(_n),
        npu=f"aclnnAdaptiveAvgPool{_n}d(self, output_size, out)", doc="The mean of as many windows as asked for.")
     op(f"adaptive_avg_pool{_n}d(Tensor self, SymInt[{_n}] output_size) -> Tensor", variants="nn", autocast=_cast_of(_n),
        lacks="int64 complex" if _n == 3 else "int64",
-       body=lambda self, output_size, _n=_n: getattr(ops, f"_adaptive_avg_pool{_n}d")(
-           self, output_size if isinstance(output_size, (tuple, list)) else [output_size] * _n))
+       body=lambda self, output_size, _n=_n: _adaptive_average(
+           self, list(output_size) if isinstance(output_size, (tuple, list)) else [output_size] * _n, _n))
     op(f"adaptive_max_pool{_n}d_backward(Tensor grad_output, Tensor self, Tensor indices) -> Tensor",
        batch=batching_nn.folded(_n + 1, "grad_output", "self", "indices"), variants="", format=_planes(_n),
-       rule=_like_input, npu=_n == 3 and "aclnnAdaptiveMaxPool3dBackward(grad_output, self, indices, out)" or None,
-       grad={"grad_output": _max_back})
+       rule=_like_input(f"adaptive_max_pool{_n}d_backward"), grad={"grad_output": _max_back},
+       npu=_n == 3 and "aclnnAdaptiveMaxPool3dBackward(grad_output, self, indices, out)" or None)
     op(f"adaptive_max_pool{_n}d(Tensor self, int[{_n}] output_size) -> (Tensor, Tensor)", lacks="int",
        batch=batching_nn.folded(_n + 1, "self"), variants="nn", format=_planes(_n),
        rule=_adaptive_max_rule(f"adaptive_max_pool{_n}d", _n), grad={"self": _max}, autocast=_cast_of(_n),
@@ -293,18 +336,19 @@ def _adaptive_max_pool1d(self: Tensor, output_size: int | tuple[int, ...]) -> tu
 # ---- the inverse of max ----------------------------------------------------------------------------------------------
 def _unpool_rule(name: str, self: Tensor, indices: Tensor, output_size: list[int], n: int) -> Spec:
     if indices.dtype is not INT64:
-        raise RuntimeError(f"elements in indices should be type int64 but got: {indices.dtype}")
+        raise RuntimeError(f"elements in indices should be type int64 but got: {_C.TYPE_WORDS[indices.dtype._id]}")
     if len(output_size) != n:
-        raise RuntimeError(f"There should be exactly {n} elements in output_size, but got {len(output_size)} elements.")
+        wanted = "two elements (height, width)" if n == 2 else "three elements (depth, height, width)"
+        raise RuntimeError(f"There should be exactly {wanted} in output_size, but got {len(output_size)} elements.")
     if self.dim() not in (n + 1, n + 2):
-        raise RuntimeError(f"Input to {name} should be a {n + 1}d or {n + 2}d Tensor, but got a tensor with "
-                           f"{self.dim()} dimensions")
+        raise RuntimeError(f"Input to max_unpooling{n}d should be a {n + 1}d or {n + 2}d Tensor, but got a tensor with "
+                           f"{self.dim()} dimensions.")
     if self.shape != indices.shape:
         raise RuntimeError(f"Expected shape of indices to be same as that of the input tensor ({list(self.shape)}) but "
                            f"got indices tensor with shape: {list(indices.shape)}")
     for d in range(1, self.dim()):
         if self.size(d) == 0:
-            raise RuntimeError(f"{name}(): Expected input to have non-zero size for non-batch dimensions, but got "
+            raise RuntimeError(f"{name}_cpu(): Expected input to have non-zero size for non-batch dimensions, but got "
                                f"{list(self.shape)} with dimension {d} being empty.")
     return (*self.shape[:-n], *output_size), self.dtype
 
@@ -315,9 +359,10 @@ def _unpool(name: str, self: Tensor, indices: Tensor, output_size: list[int], n:
     for size in output_size:
         items *= size
     flat = indices.flatten(-n)
-    if flat.numel() and (int(flat.min()) < 0 or int(flat.max()) >= items):
-        raise RuntimeError(f"Found an invalid max index: {int(flat.max())} (output volumes are of size "
-                           f"{'x'.join(map(str, output_size))}")
+    least, most = (flat.min()._known(), flat.max()._known()) if flat.numel() else (0, -1)
+    if least is not None and (least < 0 or most >= items):
+        raise RuntimeError(f"Found an invalid max index: {most} (output volumes are of size "
+                           f"{'x'.join(map(str, output_size))})")
     whole = self.new_zeros((*self.shape[:-n], items))
     made = whole.scatter(-1, flat, self.flatten(-n)).reshape(shape)
     return made.contiguous(memory_format=_C._suggested_format(self)) if n == 2 else made
@@ -354,30 +399,48 @@ def _max_unpool3d(self: Tensor, indices: Tensor, output_size: list[int], stride:
 # ---- fractional ------------------------------------------------------------------------------------------------------
 def _starts(samples: Tensor, size: int, out: int, kernel: int) -> Tensor:
     """Where the windows of each plane begin, drawn by one number each; (…, out)."""
-    if out == 1:
-        return ops.full((*samples.shape, 1), size - kernel, dtype=INT64, device=samples.device)
+    if out <= 1:
+        return ops.full((*samples.shape, out), size - kernel, dtype=INT64, device=samples.device)
     step = (size - kernel) / (out - 1)
     first = ((ops.arange(out - 1, device=samples.device) + samples.unsqueeze(-1)) * step).to(INT64)
     first = first - (samples.unsqueeze(-1) * step).to(INT64)
     return ops.cat([first, ops.full_like(first[..., :1], size - kernel)], -1)
 
 
+def _check_samples(self: Tensor, samples: Tensor, n: int) -> None:
+    """Refuses random numbers that are not n for each plane."""
+    if samples.dim() != 3:
+        raise RuntimeError(f"Expect _random_samples to have 3 dimensions, got {samples.dim()}")
+    batch = self.size(0) if self.dim() == n + 2 else 1
+    if samples.size(0) < batch:
+        raise RuntimeError("Expect _random_samples.size(0) no less then input batch size.")
+    if samples.size(1) != self.size(-n - 1):
+        raise RuntimeError("Expect _random_samples.size(1) equals to input channel size.")
+    if samples.size(2) != n:
+        raise RuntimeError(f"Expect _random_samples.size(2) equals to {n}; got {samples.size(2)}.")
+
+
 def _fractional(self: Tensor, kernel_size: tuple[int, ...], output_size: tuple[int, ...], random_samples: Tensor,
                 n: int) -> tuple[Tensor, Tensor]:
     """The largest item of windows that start at random places, and where it stands."""
+    told = f"fractional_max_pool{n}d{'_out' if n == 3 else ''}()"
     if self.dim() not in (n + 1, n + 2):
-        raise RuntimeError(f"fractional_max_pool{n}d: Expected {n + 1}D or {n + 2}D tensor, but got: "
-                           f"{list(self.shape)}")
+        raise RuntimeError(f"{told}: Expected {n + 1}D or {n + 2}D tensor, but got: {list(self.shape)}")
+    empty = next((d for d in range(self.dim() - n - 1, self.dim()) if self.size(d) == 0), None)
+    if empty is not None:
+        raise RuntimeError(f"{told}: Expected input to have non-zero size for non-batch dimensions, but got"
+                           f"{list(self.shape)} with dimension {empty} being empty.")
     kernel = _listed(f"fractional_max_pool{n}d", "kernel_size", kernel_size, n)
     out = _listed(f"fractional_max_pool{n}d", "output_size", output_size, n)
+    _check_samples(self, random_samples, n)
     samples = random_samples[:self.size(0)] if self.dim() == n + 2 else random_samples[0]
     place: Any = None
     for axis in range(n):
         d = axis if n == 3 else 1 - axis         # torch draws width before height in 2-d
         size = self.size(axis - n)
         if out[axis] + kernel[axis] - 1 > size:
-            raise RuntimeError(f"fractional_max_pool{n}d: pool dim {axis} size {kernel[axis]} too large relative to "
-                               f"input dim {size}")
+            word = ("time", "height", "width")[axis - n]
+            raise RuntimeError(f"{told}: pool {word} {kernel[axis]} too large relative to input {word} {size}")
         offsets = _starts(samples[..., d], size, out[axis], kernel[axis]).unsqueeze(-1)
         offsets = offsets + ops.arange(kernel[axis], device=self.device)
         stride = 1

@@ -61,8 +61,7 @@ def _grid_sampler(input: Tensor, grid: Tensor, interpolation_mode: int, padding_
     if input.dim() == 5 and interpolation_mode == 2:
         raise RuntimeError("grid_sampler(): bicubic interpolation only supports 4D input")
     if input.dtype is not grid.dtype:
-        raise RuntimeError(f"grid_sampler(): expected input and grid to have same dtype, but input has "
-                           f"{word(input.dtype)} and grid has {word(grid.dtype)}")
+        raise RuntimeError(f"expected scalar type {word(input.dtype)} but found {word(grid.dtype)}")
     sampler = ops.grid_sampler_2d if input.dim() == 4 else ops.grid_sampler_3d
     return sampler(input, grid, interpolation_mode, padding_mode, align_corners)
 
@@ -194,10 +193,11 @@ def _patch_arguments(kernel_size: tuple[int, ...], dilation: Any, padding: Any,
                      stride: Any) -> tuple[Sequence[int] | list[int] | tuple[int, ...], ...]:
     kernel, dilation = _two(kernel_size, "kernel_size"), _two(dilation, "dilation")
     padding, stride = _two(padding, "padding"), _two(stride, "stride")
-    for name, value, least in (("kernel size", kernel, 1), ("dilation", dilation, 1), ("padding", padding, 0),
-                               ("stride", stride, 1)):
+    for name, short, value, least in (("kernel size", "kernel", kernel, 1), ("dilation", "dilation", dilation, 1),
+                                      ("padding", "pad", padding, 0), ("stride", "stride", stride, 1)):
         if min(value) < least:
-            raise RuntimeError(f"{name} should be {'greater than zero' if least else 'non-negative'}, but got {value}")
+            raise RuntimeError(f"{name} should be {'greater than zero' if least else 'non-negative'}, but got "
+                               f"{short}_height: {value[0]} {short}_width: {value[1]}")
     return kernel, dilation, padding, stride
 
 

@@ -290,12 +290,12 @@ def _sinc_slope(x: Tensor) -> Tensor:
 
 op("sigmoid_backward(Tensor grad_output, Tensor output) -> Tensor", rule=binary, variants="nn", inplace=False,
    npu="aclnnSigmoidBackward(grad_output, output, out)",
-   grad={"grad_output": lambda g, output: g * conj(output * (1 - output)),
-         "output": lambda g, grad_output, output: g * grad_output * (1 - 2 * output)})
+   grad={"grad_output": lambda g, output: g * (output * (1 - output)),
+         "output": lambda g, grad_output, output: conj(g) * grad_output * conj(1 - 2 * output)})
 op("tanh_backward(Tensor grad_output, Tensor output) -> Tensor", rule=binary, variants="", inplace=False,
    npu="aclnnTanhBackward(grad_output, output, out)",
-   grad={"grad_output": lambda g, output: g * conj(1 - output * output),
-         "output": lambda g, grad_output, output: g * grad_output * (-2 * output)})
+   grad={"grad_output": lambda g, output: g * (1 - output * output),
+         "output": lambda g, grad_output, output: conj(g) * grad_output * conj(-2 * output)})
 op("angle(Tensor self) -> Tensor", rule=unary_float_real, inplace=False,
    grad={"self": lambda g, self: _angle_grad(g, self)})
 
@@ -471,6 +471,14 @@ def _clamp(self: Any, min: Any, max: Any) -> Tensor:
         return ops._clamp_max_tensor(self, max)
     if max is None:
         return ops._clamp_min_tensor(self, min)
+    if hasattr(min, "dtype") != hasattr(max, "dtype"):
+        limit = min if hasattr(min, "dtype") else max
+        if limit.dim() == 0 and not limit.requires_grad:      # a number, as torch takes it
+            return _clamp(self, *(v.item() if v is limit else v for v in (min, max)))
+        names = ("Tensor", type(max).__name__) if hasattr(min, "dtype") else (type(min).__name__, "Tensor")
+        raise TypeError(f"clamp() received an invalid combination of arguments - got (Tensor, {', '.join(names)}), but expected "
+                        "one of:\n * (Tensor input, Tensor min = None, Tensor max = None, *, Tensor out = None)\n"
+                        " * (Tensor input, Number min = None, Number max = None, *, Tensor out = None)\n")
     if self.dtype._name == min.dtype._name == max.dtype._name == "bool":
         raise NotImplementedError("\"clamp_cpu\" not implemented for 'Bool'")
     return ops._clamp_tensor(self, min, max)

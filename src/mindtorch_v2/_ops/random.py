@@ -6,7 +6,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from mindtorch_v2 import _C
+from mindtorch_v2._dtype import finfo
+from mindtorch_v2._ops import batching
 from mindtorch_v2._ops.table import Spec, composite, op, ops, publish_plain
+from mindtorch_v2._shape import broadcast
 from mindtorch_v2._tensor import Tensor
 
 _OPTIONS = ("*, Generator? generator=None, ScalarType? dtype=None, Layout? layout=None, Device? device=None, "
@@ -37,7 +40,7 @@ def _uniform_rule(self: Tensor, low: float, high: float, generator: _C.Generator
 
 def _normal_rule(self: Tensor, mean: float, std: float, generator: _C.GeneratorBase | None) -> None:
     if not std >= 0:
-        raise RuntimeError(f"normal expects std >= 0.0, but found std {std}")
+        raise RuntimeError(f"normal expects std >= 0.0, but found std {std:g}")
     if not self.is_complex():
         _floating(self, "normal_kernel_cpu")
 
@@ -85,7 +88,7 @@ op("cauchy_(Tensor(a!) self, float median=0, float sigma=1, *, Generator? genera
 def _log_normal_rule(self: Tensor, mean: float, std: float, generator: _C.GeneratorBase | None) -> None:
     if std <= 0:
         raise RuntimeError(f"log_normal_ expects std > 0.0, but found std={std:g}")
-    _floating(self, "log_normal")
+    _floating(self, "log_normal_cpu")
 
 
 op("log_normal_(Tensor(a!) self, float mean=1, float std=2, *, Generator? generator=None) -> Tensor(a!)",
@@ -163,10 +166,10 @@ def _check_probabilities(self: Tensor) -> None:
                            "PyTorch.)")
 
 
-def _bernoulli(self: Tensor, p: float | None, generator: _C.GeneratorBase | None) -> Tensor:
+def _bernoulli(self: Tensor, p: float | None, generator: Any) -> Tensor:
     """Ones with the probabilities in self (or p); zeros otherwise."""
     if p is not None:
-        return ops.empty(self.shape, dtype=self.dtype, device=self.device).bernoulli_(p, generator=generator)
+        return self.new_empty(self.shape).bernoulli_(p, generator=generator)
     _check_probabilities(self)
     return ops._bernoulli_tensor(self, self, generator=generator)
 
@@ -179,6 +182,13 @@ def _bernoulli_out(out: Tensor, self: Tensor, p: Any, generator: Any) -> Tensor:
 
 
 op("bernoulli(Tensor self, float? p=None, *, Generator? generator=None) -> Tensor", body=_bernoulli, out=_bernoulli_out)
+
+
+@composite("_bernoulli_like(Tensor self, float p, *, Generator? generator=None) -> Tensor", variants="", out=False,
+           batch=batching.drawn_like)
+def _bernoulli_like(self: Tensor, p: float, generator: Any) -> Tensor:
+    """Ones with probability p in the shape of self and in the order of its memory; zeros otherwise."""
+    return ops.empty_like(self.detach()).bernoulli_(p, generator=generator)
 
 
 # ---- fresh ----------------------------------------------------------------------------------------------------------
@@ -227,7 +237,8 @@ for _name, _fill in (("rand", _fill_uniform), ("randn", _fill_normal)):
         return _finish(_fill(made, generator), requires_grad)
     op(f"{_name}(SymInt[] size, {_OPTIONS}) -> Tensor", body=_fresh, variants="function", out=_into(_fresh, _fill),
        whole=True)
-    op(f"{_name}_like(Tensor self, {_LIKE}) -> Tensor", body=_like, variants="function", out=False, whole=True)
+    op(f"{_name}_like(Tensor self, {_LIKE}) -> Tensor", body=_like, variants="function", out=False, whole=True,
+       batch=batching.drawn_like)
 
 
 def _randint(low: int, high: int, size: Sequence[int], generator: _C.GeneratorBase | None, dtype: _C.dtype | None,
@@ -261,9 +272,10 @@ def _randint_like(self: Tensor, low: int, high: int, dtype: _C.dtype | None, lay
 
 
 op(f"randint_like(Tensor self, SymInt high, {_LIKE}) -> Tensor", out=False, variants="function",
-   body=lambda self, high, *rest: _randint_like(self, 0, high, *rest), doc=_randint_like.__doc__, whole=True)
+   body=lambda self, high, *rest: _randint_like(self, 0, high, *rest), doc=_randint_like.__doc__, whole=True,
+   batch=batching.drawn_like)
 op(f"randint_like.low(Tensor self, SymInt low, SymInt high, {_LIKE}) -> Tensor", out=False, variants="function",
-   body=_randint_like, whole=True)
+   body=_randint_like, whole=True, batch=batching.drawn_like)
 
 
 @composite(f"randperm(SymInt n, {_OPTIONS}) -> Tensor", variants="function", whole=True)
@@ -293,21 +305,32 @@ def _normal(mean: Any, std: Any, generator: _C.GeneratorBase | None) -> Tensor:
         if std.numel() and std._readable and not bool((std >= 0).all()):
             raise RuntimeError("normal expects all elements of std >= 0.0")
     elif std < 0:
-        raise RuntimeError(f"normal expects std >= 0.0, but found std {std}")
+        raise RuntimeError(f"normal expects std >= 0.0, but found std {std:g}")
     like = mean if hasattr(mean, "dtype") else std
-    shape = ops.broadcast_shapes(*(tuple(x.shape) for x in (mean, std) if hasattr(x, "dtype")))
-    made = ops.empty(shape, dtype=like.dtype, device=like.device)
+    shape = broadcast(mean.shape, std.shape) if hasattr(mean, "dtype") and hasattr(std, "dtype") else like.shape
+    made = like.new_empty(shape)
     given = [x for x in (mean, std) if hasattr(x, "detach") and x.requires_grad]
     mean, std = (x.detach() if hasattr(x, "detach") else x for x in (mean, std))
-    made = _fill_normal(made, generator).mul_(std).add_(mean)
+    made = _fill_normal(made, generator)
+    if all(x._readable for x in (mean, std) if hasattr(x, "detach")):
+        made = made.mul_(std).add_(mean)
+    else:                                        # numbers of a class of their own: what was drawn cannot take them
+        made = (made * std + mean).to(made.dtype)
     never = ops.zeros((), dtype=_C._dtype_named("bool"), device=made.device) if given else None
     for x in given:
         made = ops.where(never, x, made)         # no gradient flows through a draw: zeros do, as in torch
     return made
 
 
-op("normal.Tensor(Tensor mean, Tensor std=1.0, *, Generator? generator=None) -> Tensor", body=_normal, numbers=True,
-   variants="")
+_NORMAL = op("normal.Tensor(Tensor mean, Tensor std=1.0, *, Generator? generator=None) -> Tensor", body=_normal, numbers=True,
+             variants="")
+
+
+@composite(f"normal.float_float(float mean, float std, SymInt[] size, {_OPTIONS}) -> Tensor", variants="", out=False, whole=True)
+def _normal_numbers(mean: float, std: float, size: Sequence[int], generator: _C.GeneratorBase | None, dtype: _C.dtype | None,
+                    layout: _C.layout | None, device: Any, pin_memory: bool | None, requires_grad: bool | None) -> Tensor:
+    """Normal numbers of one mean and one standard deviation."""
+    return _finish(ops.empty(size, dtype=dtype, device=device).normal_(mean, std, generator=generator), requires_grad)
 
 
 def normal(mean: Tensor | float, std: Tensor | float = 1.0, size: list[int] | None = None, *, generator: Any = None,
@@ -319,12 +342,12 @@ def normal(mean: Tensor | float, std: Tensor | float = 1.0, size: list[int] | No
         raise RuntimeError("normal(): functions with out=... arguments don't support automatic differentiation, but one of "
                            "the arguments requires grad.")
     if size is None:
-        made = _normal(mean, std, generator)
+        made = _NORMAL(mean, std, generator=generator)
     elif out is not None and tuple(out.shape) == tuple(size):    # drawn in the order of its memory
         out.detach().normal_(float(mean), float(std), generator=generator)
         return out
     else:
-        made = ops.empty(size, dtype=dtype, device=device).normal_(float(mean), float(std), generator=generator)
+        made = _NORMAL(float(mean), float(std), size, generator=generator, dtype=dtype, device=device)
     if out is not None:
         return out.resize_(made.shape).copy_(made)
     return _finish(made, requires_grad)
@@ -338,6 +361,8 @@ def _multinomial_rule(self: Tensor, num_samples: int, replacement: bool, generat
                            f"{_C.TYPE_WORDS[self.dtype._id]}")
     if num_samples <= 0:
         raise RuntimeError("cannot sample n_sample <= 0 samples")
+    if self.size(-1) > 1 << 24:
+        raise RuntimeError("number of categories cannot exceed 2^24")
     if not replacement and num_samples > self.size(-1):
         raise RuntimeError("cannot sample n_sample > prob_dist.size(-1) samples without replacement")
     return tuple(self.shape[:-1]) + (num_samples,), _C._dtype_named("int64")
@@ -354,4 +379,59 @@ op("multinomial(Tensor self, SymInt num_samples, bool replacement=False, *, Gene
    rule=_multinomial_rule, out=_multinomial_out, npu="aclnnMultinomial(self, num_samples, replacement, seed, offset, out)")
 op("poisson(Tensor self, Generator? generator=None) -> Tensor", out=False, rule="like", variants="function",
    grad={"self": _zero})
+
+
+# ---- gamma numbers, and what is drawn with them ---------------------------------------------------------------------
+def _gamma_rule(self: Tensor, generator: _C.GeneratorBase | None) -> Spec:
+    if self.dtype._name not in ("float32", "float64"):
+        raise NotImplementedError(f"\"gamma_cpu\" not implemented for '{_C.TYPE_WORDS[self.dtype._id]}'")
+    return tuple(self.shape), self.dtype
+
+
+op("_standard_gamma(Tensor self, Generator? generator=None) -> Tensor", out=False, rule=_gamma_rule, variants="function",
+   grad={"self": lambda g, self, result: g * ops._standard_gamma_grad(self, result)},
+   doc="Numbers drawn from gamma distributions with the items as shapes and scale 1.")
+
+
+@composite("_standard_gamma_grad(Tensor self, Tensor output) -> Tensor", out=False, variants="function")
+def _standard_gamma_grad(self: Tensor, output: Tensor) -> Tensor:
+    """The derivative of a gamma number in its shape, the implicit one: dx/da = -(dP(a, x)/da) / p(x; a), where P is the cdf.
+
+    It is the sum over n of x^(n+1) / (a (a+1) … (a+n)) * (digamma(a+n+1) - log x), from the series of P(a, x). A term
+    shrinks once n passes x - a, and after 6 standard deviations more nothing is left of it.
+    """
+    a, x = self, output
+    steps = int((x - a).clamp(min=0).max() + 6 * x.max().sqrt()) + 12 if x.numel() else 0
+    term, psi, log_x = x / a, ops.digamma(a + 1), x.log()
+    total = term * (psi - log_x)
+    for n in range(1, steps):
+        term = term * x / (a + n)
+        psi = psi + 1 / (a + n)
+        total = total + term * (psi - log_x)
+    return total
+
+
+@composite("_sample_dirichlet(Tensor self, Generator? generator=None) -> Tensor", out=False, variants="function")
+def _sample_dirichlet(self: Tensor, generator: Any) -> Tensor:
+    """Points of the simplex drawn from the Dirichlet distributions that the last dim has the concentrations of."""
+    if self.dtype._name not in ("float32", "float64"):
+        raise NotImplementedError(f"\"dirichlet\" not implemented for '{_C.TYPE_WORDS[self.dtype._id]}'")
+    parts = ops._standard_gamma(self.double(), generator)
+    parts = parts / parts.sum(-1, keepdim=True)
+    return parts.clamp(finfo(self.dtype).tiny, 1 - finfo(_C._dtype_named("float32")).eps / 2).to(self.dtype)
+
+
+def _binomial_rule(count: Tensor, prob: Tensor, generator: _C.GeneratorBase | None) -> Spec:
+    for name, given in (("count", count), ("prob", prob)):
+        if not given.is_floating_point():
+            raise ValueError(f"binomial only supports floating-point dtypes for {name}, got: {_C.TYPE_WORDS[given.dtype._id]}")
+    if count.dtype._name not in ("float32", "float64"):
+        raise NotImplementedError(f"\"binomial_cpu\" not implemented for '{_C.TYPE_WORDS[count.dtype._id]}'")
+    if prob.dtype is not count.dtype:
+        raise RuntimeError(f"Found dtype {_C.TYPE_WORDS[prob.dtype._id]} but expected {_C.TYPE_WORDS[count.dtype._id]}")
+    return broadcast(count.shape, prob.shape), count.dtype
+
+
+op("binomial(Tensor count, Tensor prob, Generator? generator=None) -> Tensor", out=False, rule=_binomial_rule,
+   variants="function")
 publish_plain(normal)

@@ -133,10 +133,15 @@ op("all(Tensor self, int[1]? dim=None, bool keepdim=False) -> Tensor", out=_in_o
    batch=batching.dims, rule=infer.reduce_bool, npu="aclnnAll(self, dim, keepdim, out)")
 op("count_nonzero(Tensor self, int[1]? dim=None) -> Tensor", batch=batching.dims, out=False,
    rule=lambda self, dim: (reduced(self.shape, dim, False), INT64))
+def _trace_rule(self: Tensor) -> Spec:
+    if self.dim() != 2:
+        raise RuntimeError(f"trace: expected a matrix, but got tensor with dim {self.dim()}")
+    return (), self.dtype if is_float(self.dtype) else INT64
+
+
 op("trace(Tensor self) -> Tensor",
    batch=batching.trace, forward=forward.linear, autocast={"cpu": "float32"}, out=False,
-   rule=lambda self: ((), self.dtype if is_float(self.dtype) else INT64),
-   npu="aclnnTrace(self, out)",
+   rule=_trace_rule, npu="aclnnTrace(self, out)",
    grad={"self": lambda g, self_shape: _diagonal_grad(g.expand(min(self_shape)), self_shape, 0, 0, 1)})
 
 
@@ -258,10 +263,11 @@ def _place_rule(name: str) -> Callable[..., Any]:
 for _max, _camel in (("max", "Max"), ("min", "Min")):
     op(f"a{_max}(Tensor self, int[1] dim=[], bool keepdim=False) -> Tensor",
        batch=batching.dims, rule=_extreme_rule("a" + _max),
+       out="Expected the dtype for input and out to match, but got {result} for input's dtype and {out} for out's dtype.",
        npu=f"aclnnA{_max}(self, dim, keepdim, out)",
        grad={"self": lambda g, self, dim, keepdim, result: _shared(g, self, dim, keepdim, result)})
     op(f"{_max}(Tensor self) -> Tensor",
-       batch=batching.flat_or_dims, rule=_all_rule(_max), npu=f"aclnn{_camel}(self, out)",
+       batch=batching.flat_or_dims, rule=_all_rule(_max), out="casts", npu=f"aclnn{_camel}(self, out)",
        grad={"self": lambda g, self, result: _shared(g, self, None, False, result)})
     op(f"{_max}.other(Tensor self, Tensor other) -> Tensor",
        body=lambda self, other, _both=getattr(ops, _max + "imum"): _both(self, other))
@@ -349,7 +355,7 @@ for _name, _results, _grad, _npu in (
        getattr(ops, _name)(self, dim, correction=int(unbiased), keepdim=keepdim))
     op(f"{_name}.correction{_MOMENT} -> {_results}",
        batch=batching.dims, kernel=_name, rule=_moment_rule(_name, 1 + _pair),
-       npu=_npu, grad={"self": _grad}, variants=_where, out=not _pair)
+       npu=_npu, grad={"self": _grad}, variants=_where, out=not _pair and "casts")
 
 
 # ---- norms -------------------------------------------------------------------------------------------------------
@@ -398,7 +404,7 @@ op("linalg_vector_norm(Tensor self, Scalar ord=2, int[1]? dim=None, bool keepdim
 
 
 @composite("norm(Tensor self, any? p='fro', int[1]? dim=None, bool keepdim=False, ScalarType? dtype=None) -> Tensor",
-           autocast={"npu": "float32"})
+           autocast={"npu": "float32"}, out="exact")
 def _norm(self: Tensor, p: float | str, dim: int | list[int] | None, keepdim: bool, dtype: _C.dtype | None) -> Tensor:
     """The p-norm over all items or over dims; 'fro' and 'nuc' are matrix norms."""
     if not is_float(self.dtype) and dtype is None:
@@ -450,7 +456,7 @@ def _renorm_rule(self: Tensor, p: float, dim: int, maxnorm: float) -> Spec:
 
 @composite("renorm(Tensor self, Scalar p, int dim, Scalar maxnorm) -> Tensor", autocast={"npu": "float32"},
            inplace="method", rule=_renorm_rule, lacks="complex32",
-           npu="aclnnRenorm(self, p, dim, maxnorm, out)")
+           npu="aclnnRenorm(self, p, dim, maxnorm, out)", out="exact")
 def _renorm(self: Tensor, p: float, dim: int, maxnorm: float) -> Tensor:
     """Each slice along dim scaled down to a p-norm of at most maxnorm."""
     _renorm_rule(self, p, dim, maxnorm)

@@ -88,6 +88,7 @@ def _logcumsumexp_grad(g: Tensor, self: Tensor, dim: int, result: Tensor) -> Ten
     return back(ops.where(g > 0, log_g, none)) - back(ops.where(g < 0, log_g, none))
 
 
+_SCALAR_TYPE = "expected scalar_type {result} but found {out}"     # of an out= of another dtype
 op("cumsum(Tensor self, int dim, *, ScalarType? dtype=None) -> Tensor",
    batch=batching.dims, forward=forward.linear, autocast={"npu": "float32 result"},
    rule=_scan_rule, inplace="method", out=in_out_dtype("cumsum"),
@@ -98,11 +99,11 @@ op("cumprod(Tensor self, int dim, *, ScalarType? dtype=None) -> Tensor",
    npu="aclnnCumprod(self, dim, dtype, out)",
    grad={"self": lambda g, self, dim, result: _cumprod_grad(g, self, dim, result)})
 op("logcumsumexp(Tensor self, int dim) -> Tensor",
-   batch=batching.dims, forward=forward.running_logsumexp, rule=_logcumsumexp_rule,
+   batch=batching.dims, forward=forward.running_logsumexp, rule=_logcumsumexp_rule, out=_SCALAR_TYPE,
    grad={"self": lambda g, self, dim, result: _logcumsumexp_grad(g, self, dim, result)})
 for _name, _camel in (("cummax", "Cummax"), ("cummin", "Cummin")):
     op(f"{_name}(Tensor self, int dim) -> (Tensor values, Tensor indices)",
-       batch=batching.dims, rule=_extreme_rule(_name),
+       batch=batching.dims, rule=_extreme_rule(_name), out=_SCALAR_TYPE,
        npu=f"aclnn{_camel}(self, dim, values, indices)",
        grad={"self": lambda g, self_shape, dim, result1:
              g.clone() if not self_shape else g.new_zeros(self_shape).scatter_add(dim, result1, g)})

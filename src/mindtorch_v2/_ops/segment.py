@@ -31,9 +31,9 @@ def _offsets(data: Tensor, lengths: Any, offsets: Tensor | None, axis: int, unsa
             raise RuntimeError("segment_reduce(): expected an offset for the end of the last segment, got none")
         return offsets.to(INT64)
     if not unsafe:
-        if bool((lengths < 0).any()):
+        if (lengths < 0).any()._known():
             raise RuntimeError("lengths contains negative value!")
-        if not bool((lengths.sum(-1) == data.size(axis)).all()):
+        if (lengths.sum(-1) != data.size(axis)).any()._known():
             raise RuntimeError("segment_reduce(): Expected all rows of lengths along axis to sum to data.size(lengths.dim()-1) "
                                "when !unsafe.")
     ends = lengths.to(INT64).cumsum(-1)
@@ -122,19 +122,21 @@ op("_segment_run(Tensor data, Tensor offsets, str reduce, int axis, Scalar? init
 def _segment_reduce(data: Tensor, reduce: str, lengths: Tensor | None, indices: Tensor | None, offsets: Tensor | None,
                     axis: int, unsafe: bool, initial: float | None) -> Tensor:
     """Each run of `lengths` neighbours along an axis as one value: their sum, mean, product, largest or smallest."""
+    axis = wrap(axis, data.dim())
+    if indices is not None:
+        raise RuntimeError("segment_reduce(): indices based reduction is not supported yet.")
+    offsets = _offsets(data, lengths, offsets, axis, unsafe)
     reduce = _EXTREMES.get(reduce, reduce)
     if reduce not in _START:
         raise RuntimeError(f"reduce argument must be either sum, prod, mean, amax or amin, got {reduce}")
-    if indices is not None:
-        raise RuntimeError("segment_reduce(): indices based reduction is not supported yet.")
-    axis = wrap(axis, data.dim())
-    offsets = _offsets(data, lengths, offsets, axis, unsafe)
+    if not data.is_floating_point():
+        raise NotImplementedError(f'"_segment_reduce_cpu" not implemented for \'{_C.TYPE_WORDS[data.dtype._id]}\'')
     return ops._segment_run(data, offsets, reduce, axis, initial)
 
 
 for _name in ("segment_reduce", "_segment_reduce"):
     op(f"{_name}(Tensor data, str reduce, *, Tensor? lengths=None, Tensor? indices=None, Tensor? offsets=None, int axis=0, "
-       "bool unsafe=False, Scalar? initial=None) -> Tensor", variants="function", out=False, lacks="bool int",
+       "bool unsafe=False, Scalar? initial=None) -> Tensor", variants="function", out=False,
        body=_segment_reduce)
 
 

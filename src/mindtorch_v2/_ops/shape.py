@@ -10,6 +10,7 @@ from mindtorch_v2 import _C
 from mindtorch_v2._ops import batching_nn, forward
 from mindtorch_v2._ops.table import Spec, alias, composite, op, ops, publish_plain
 from mindtorch_v2._ops.view import broadcast_shapes, check_parts, wrap
+from mindtorch_v2._shape import broadcast
 from mindtorch_v2._tensor import Tensor
 
 
@@ -60,7 +61,7 @@ def _cat_grad(g: Tensor, shapes: list[tuple[int, ...]], dim: int) -> list[Tensor
     return parts
 
 
-op("cat(Tensor[] tensors, int dim=0) -> Tensor", out="apart",
+op("cat(Tensor[] tensors, int dim=0) -> Tensor", out=("apart", "casts"),
    batch=batching_nn.stacked, forward=forward.linear, autocast={"cpu": "widest"}, rule=_cat_rule, variants="function",
    format="tensors", npu="aclnnCat(tensors, dim, out)",
    grad={"tensors": lambda g, tensors_shape, dim: _cat_grad(g, tensors_shape, dim)})
@@ -98,6 +99,10 @@ def _stack(tensors: tuple[Tensor, ...], dim: int) -> Tensor:
     if dim == len(shape) or tensors[0].is_contiguous():
         return ops.cat([t.unsqueeze(dim) for t in tensors], dim)
     return ops.cat(tensors, dim).view(*shape[:dim], len(tensors), *shape[dim:])      # which keeps channels last, as torch
+
+
+op("_stack(Tensor[] tensors, int dim=0) -> Tensor", variants="function",
+   body=lambda tensors, dim: ops.stack(tensors, dim), doc="Joins tensors of one shape along a new dim.")
 
 
 def _at_least(t: Any, rank: int) -> Any:
@@ -253,8 +258,18 @@ def _tensor_split(self: Tensor, where: int | Sequence[int], dim: int) -> tuple[T
     return tuple(ops.slice(self, dim, a, b) for a, b in zip(edges, edges[1:]))
 
 
+def _tensor_split_at(self: Tensor, where: Tensor, dim: int) -> tuple[Tensor, ...]:
+    if where.dim() > 1:
+        raise RuntimeError("tensor_split expected tensor_indices_or_sections to be a zero-dimensional or one-dimensional tensor, "
+                           f"but got a tensor with {where.dim()} dims")
+    if where.dtype._name != "int64":
+        raise RuntimeError("tensor_split expected tensor_indices_or_sections to have dtype of long, but got "
+                           f"{_C.TYPE_WORDS[where.dtype._id]}")
+    return _tensor_split(self, where.tolist(), dim)
+
+
 op("tensor_split.tensor(Tensor(a) self, Tensor tensor_indices_or_sections, int dim=0) -> Tensor(a)[]", out=False,
-   body=lambda self, where, dim: _tensor_split(self, where.tolist(), dim), doc=_tensor_split.__doc__)
+   body=_tensor_split_at, doc=_tensor_split.__doc__)
 op("tensor_split.sections(Tensor(a) self, SymInt sections, int dim=0) -> Tensor(a)[]", out=False, body=_tensor_split)
 op("tensor_split.indices(Tensor(a) self, SymInt[] indices, int dim=0) -> Tensor(a)[]", out=False, body=_tensor_split)
 op("tensor_split.named(Tensor(a) self, SymInt indices_or_sections, int dim=0) -> Tensor(a)[]", out=False,
@@ -385,13 +400,7 @@ def broadcast_tensors(*tensors: Tensor) -> tuple[Tensor, ...]:
     items = tensors[0] if len(tensors) == 1 and isinstance(tensors[0], (tuple, list)) else tensors
     shape: tuple[int, ...] = ()
     for t in items:
-        rank = max(len(shape), t.dim())
-        ours, theirs = (1,) * (rank - len(shape)) + shape, (1,) * (rank - t.dim()) + tuple(t.shape)
-        for d, (n, m) in enumerate(zip(ours, theirs)):
-            if n != m and 1 not in (n, m):
-                raise RuntimeError(f"The size of tensor a ({n}) must match the size of tensor b ({m}) at non-singleton "
-                                   f"dimension {d}")
-        shape = tuple(m if n == 1 else n for n, m in zip(ours, theirs))
+        shape = broadcast(shape, t.shape)
     return tuple(t.expand(shape) for t in items)
 
 
@@ -457,7 +466,7 @@ def _diag_embed(self: Tensor, offset: int, dim1: int, dim2: int) -> Tensor:
     return self.new_zeros(shape).diagonal_scatter(self, offset, a, b)
 
 
-@composite("diag(Tensor self, int diagonal=0) -> Tensor")
+@composite("diag(Tensor self, int diagonal=0) -> Tensor", out="exact")
 def _diag(self: Tensor, diagonal: int) -> Tensor:
     """The diagonal of a matrix, or a matrix with that diagonal."""
     if self.dim() == 1:

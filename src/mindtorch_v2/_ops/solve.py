@@ -9,7 +9,6 @@ from mindtorch_v2._ops import batching
 from mindtorch_v2._ops.decompose import (
     INT32,
     _square_rule,
-    broadcast,
     check_float,
     check_matrix,
     check_same,
@@ -20,6 +19,7 @@ from mindtorch_v2._ops.decompose import (
 )
 from mindtorch_v2._ops.linalg import _t
 from mindtorch_v2._ops.table import Spec, composite, op, ops
+from mindtorch_v2._shape import broadcast
 from mindtorch_v2._tensor import Tensor
 
 
@@ -44,7 +44,7 @@ def _solve_rule(A: Tensor, B: Tensor, left: bool) -> Sequence[Spec]:
     if A.size(-2) != shape[-2 if left else -1]:
         raise RuntimeError(f"{name}: Incompatible shapes of A and B for the equation {'AX = B' if left else 'XA = B'} "
                            f"({A.size(-2)}x{A.size(-1)} and {shape[-2]}x{shape[-1]})")
-    made = (*broadcast(name, A.shape[:-2], shape[:-2]), *shape[-2:])
+    made = (*broadcast(A.shape[:-2], shape[:-2]), *shape[-2:])
     return [(made[:-1] if vector else made, A.dtype), (tuple(A.shape), A.dtype), (tuple(A.shape[:-1]), INT32),
             (tuple(A.shape[:-2]), INT32)]
 
@@ -71,7 +71,7 @@ op("_linalg_solve_ex(Tensor A, Tensor B, *, bool left=True) "
 
 
 @composite("linalg_solve_ex(Tensor A, Tensor B, *, bool left=True, bool check_errors=False) "
-           "-> (Tensor result, Tensor info)", variants="linalg")
+           "-> (Tensor result, Tensor info)", variants="linalg", out="exact")
 def _solve_ex(A: Tensor, B: Tensor, left: bool, check_errors: bool) -> tuple[Tensor, Tensor]:
     """X of A X = B, and a code that is not 0 where A is singular."""
     made = checked(ops._linalg_solve_ex(A, B, left=left), check_errors, "torch.linalg.solve_ex")
@@ -79,7 +79,7 @@ def _solve_ex(A: Tensor, B: Tensor, left: bool, check_errors: bool) -> tuple[Ten
 
 
 @composite("linalg_solve(Tensor A, Tensor B, *, bool left=True) -> Tensor", autocast={"cpu": "float32"},
-           variants="linalg")
+           variants="linalg", out="exact")
 def _solve(A: Tensor, B: Tensor, left: bool) -> Tensor:
     """X of A X = B, or of X A = B."""
     return checked(ops._linalg_solve_ex(A, B, left=left), True, "torch.linalg.solve")[0]
@@ -92,13 +92,13 @@ op("_linalg_inv_ex(Tensor A) -> (Tensor inverse, Tensor info)",
 
 
 @composite("linalg_inv_ex(Tensor A, *, bool check_errors=False) -> (Tensor inverse, Tensor info)",
-           autocast={"cpu": "float32"}, variants="linalg")
+           autocast={"cpu": "float32"}, variants="linalg", out="exact")
 def _inv_ex(A: Tensor, check_errors: bool) -> tuple[Tensor, ...]:
     """The inverse, and a code that is not 0 where there is none."""
     return checked(ops._linalg_inv_ex(A), check_errors, "linalg.inv_ex")
 
 
-@composite("linalg_inv(Tensor A) -> Tensor", autocast={"cpu": "float32"}, variants="linalg")
+@composite("linalg_inv(Tensor A) -> Tensor", autocast={"cpu": "float32"}, variants="linalg", out="exact")
 def _inv(A: Tensor) -> Tensor:
     """The inverse of each matrix."""
     return checked(ops._linalg_inv_ex(A), True, "linalg.inv")[0]
@@ -150,7 +150,7 @@ op("_linalg_slogdet(Tensor A) -> (Tensor sign, Tensor logabsdet, Tensor LU, Tens
    grad={"A": lambda gs, A, result0, result2, result3: _slogdet_grad(gs[0], gs[1], A, result0, result2, result3)})
 
 
-@composite("linalg_det(Tensor A) -> Tensor", variants="linalg")
+@composite("linalg_det(Tensor A) -> Tensor", variants="linalg", out="exact")
 def _linalg_det(A: Tensor) -> Tensor:
     """The determinant of each matrix."""
     return ops._linalg_det(A)[0]
@@ -162,7 +162,7 @@ def _det(self: Tensor) -> Tensor:
     return ops._linalg_det(self)[0]
 
 
-@composite("linalg_slogdet(Tensor A) -> (Tensor sign, Tensor logabsdet)", variants="linalg")
+@composite("linalg_slogdet(Tensor A) -> (Tensor sign, Tensor logabsdet)", variants="linalg", out="exact")
 def _linalg_slogdet(A: Tensor) -> tuple[Tensor, Tensor]:
     """The sign of the determinant and the logarithm of its size."""
     return tuple(ops._linalg_slogdet(A))[:2]

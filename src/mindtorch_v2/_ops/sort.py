@@ -70,20 +70,25 @@ op("kthvalue(Tensor self, SymInt k, int dim=-1, bool keepdim=False) -> (Tensor v
    grad={"self": lambda g, self_shape, dim, keepdim, result1: picked(g, self_shape, dim, keepdim, result1)})
 
 
-def _argsort_rule(self: Tensor, dim: int, descending: bool, stable: bool) -> Any:
+def _argsort_rule(self: Tensor, dim: int, descending: bool) -> Any:
     """CANN's op says nothing of the order of equal items."""
     wrap(dim, self.dim())
-    return None if stable or self.dim() == 0 else (self.shape, INT64)
+    return None if self.dim() == 0 else (self.shape, INT64)
 
 
-@composite("argsort(Tensor self, int dim=-1, bool descending=False, *, bool stable=False) -> Tensor",
+@composite("argsort(Tensor self, int dim=-1, bool descending=False) -> Tensor", out=False,
            npu="aclnnArgsort(self, dim, descending, out)", rule=_argsort_rule)
-def _argsort(self: Tensor, dim: int, descending: bool, stable: bool) -> Tensor:
+def _argsort(self: Tensor, dim: int, descending: bool) -> Tensor:
     """The indices that sort self along dim."""
+    return ops.sort(self.detach(), dim, descending)[1]
+
+
+@composite("argsort.stable(Tensor self, *, bool stable, int dim=-1, bool descending=False) -> Tensor")
+def _argsort_stable(self: Tensor, stable: bool, dim: int, descending: bool) -> Tensor:
     return ops.sort(self.detach(), dim, descending, stable=stable)[1]
 
 
-@composite("msort(Tensor self) -> Tensor")
+@composite("msort(Tensor self) -> Tensor", out="exact")
 def _msort(self: Tensor) -> Tensor:
     """self sorted along its first dim."""
     return ops.sort(self, 0)[0]
@@ -305,7 +310,7 @@ _FEW = 16                                        # test items up to which compar
 
 
 @composite("isin(Tensor elements, Tensor test_elements, *, bool assume_unique=False, bool invert=False) -> Tensor",
-           variants="function", numbers=True)
+           variants="function", numbers=True, out="exact")
 def _isin(elements: Tensor, test_elements: Tensor, assume_unique: bool, invert: bool) -> Tensor:
     """Where an item is among the test elements."""
     if not hasattr(elements, "dtype") and not hasattr(test_elements, "dtype"):

@@ -28,7 +28,7 @@ def complex_dtype(dtype: _C.dtype) -> _C.dtype:
 
 def _given(g: Tensor) -> bool:
     """Whether an output's gradient is there: a missing one comes as zeros."""
-    return g.requires_grad or not g._readable or bool((g != 0).any())
+    return g.requires_grad or not g._readable or (g != 0).any()._known() is not False
 
 
 def _columns(x: Tensor) -> Tensor:
@@ -84,7 +84,7 @@ op("linalg_qr(Tensor A, str mode='reduced') -> (Tensor Q, Tensor R)",
    grad={"A": lambda gs, mode, result0, result1: _qr_grad(gs, mode, result0, result1)})
 
 
-@composite("qr(Tensor self, bool some=True) -> (Tensor Q, Tensor R)", autocast={"cpu": "float32"})
+@composite("qr(Tensor self, bool some=True) -> (Tensor Q, Tensor R)", autocast={"cpu": "float32"}, out="exact")
 def _qr(self: Tensor, some: bool) -> tuple[Tensor, Tensor]:
     """An orthogonal Q and an upper triangular R with self = Q R."""
     return tuple(ops.linalg_qr(self, "reduced" if some else "complete"))
@@ -95,7 +95,7 @@ def _geqrf_rule(self: Tensor) -> Sequence[Spec]:
     return [(tuple(self.shape), self.dtype), ((*self.shape[:-2], min(self.shape[-2:])), self.dtype)]
 
 
-op("geqrf(Tensor self) -> (Tensor a, Tensor tau)",
+op("geqrf(Tensor self) -> (Tensor a, Tensor tau)", out="casts",
    batch=batching.leading, autocast={"cpu": "float32"}, rule=_geqrf_rule)
 
 
@@ -197,7 +197,7 @@ def _gaps(values: Tensor) -> Tensor:
 
 
 def _check_phase(diagonal: Tensor, name: str, which: str) -> None:
-    if diagonal.is_complex() and diagonal._readable and bool((diagonal.imag.abs() > 1e-2).any()):
+    if diagonal.is_complex() and diagonal._readable and (diagonal.imag.abs() > 1e-2).any()._known():
         raise RuntimeError(f"{name}: The {which} in the complex case are specified up to multiplication by e^{{i phi}}"
                            ". The specified loss function depends on this quantity, so it is ill-defined.")
 
@@ -228,7 +228,7 @@ def _wants(A: Tensor) -> bool:
 
 
 @composite("linalg_eigh(Tensor self, str UPLO='L') -> (Tensor eigenvalues, Tensor eigenvectors)",
-           autocast={"cpu": "float32"}, variants="linalg")
+           autocast={"cpu": "float32"}, variants="linalg", out="exact")
 def _eigh(self: Tensor, UPLO: str) -> tuple[Tensor, Tensor]:
     """Eigenvalues, rising, and eigenvectors of a Hermitian matrix, one triangle of which is read."""
     values, vectors, info = ops._linalg_eigh(self, UPLO)
@@ -236,7 +236,8 @@ def _eigh(self: Tensor, UPLO: str) -> tuple[Tensor, Tensor]:
     return values, vectors
 
 
-@composite("linalg_eigvalsh(Tensor self, str UPLO='L') -> Tensor", autocast={"cpu": "float32"}, variants="linalg")
+@composite("linalg_eigvalsh(Tensor self, str UPLO='L') -> Tensor", autocast={"cpu": "float32"}, variants="linalg",
+           out="exact")
 def _eigvalsh(self: Tensor, UPLO: str) -> Tensor:
     """Eigenvalues of a Hermitian matrix, rising."""
     values, _, info = ops._linalg_eigh(self, UPLO, _wants(self))
@@ -345,7 +346,7 @@ op("_linalg_svd(Tensor A, bool full_matrices=False, bool compute_uv=True, *, str
 
 @composite("linalg_svd(Tensor A, bool full_matrices=True, *, str? driver=None) -> (Tensor U, Tensor S, Tensor Vh)",
            autocast={"cpu": "float32"},
-           variants="linalg")
+           variants="linalg", out="exact")
 def _linalg_svd(A: Tensor, full_matrices: bool, driver: str | None) -> tuple[Tensor, Tensor, Tensor]:
     """A = U diag(S) Vh, the singular values S falling."""
     *made, info = ops._linalg_svd(A, full_matrices, driver=driver)
@@ -353,7 +354,8 @@ def _linalg_svd(A: Tensor, full_matrices: bool, driver: str | None) -> tuple[Ten
     return tuple(made)
 
 
-@composite("linalg_svdvals(Tensor A, *, str? driver=None) -> Tensor", autocast={"cpu": "float32"}, variants="linalg")
+@composite("linalg_svdvals(Tensor A, *, str? driver=None) -> Tensor", autocast={"cpu": "float32"}, variants="linalg",
+           out="exact")
 def _svdvals(A: Tensor, driver: str | None) -> Tensor:
     """The singular values, falling."""
     _, S, _, info = ops._linalg_svd(A, False, _wants(A), driver=driver)
@@ -362,7 +364,7 @@ def _svdvals(A: Tensor, driver: str | None) -> Tensor:
 
 
 @composite("svd(Tensor self, bool some=True, bool compute_uv=True) -> (Tensor U, Tensor S, Tensor V)",
-           autocast={"cpu": "float32"})
+           autocast={"cpu": "float32"}, out="exact")
 def _svd(self: Tensor, some: bool, compute_uv: bool) -> tuple[Tensor, Tensor, Tensor]:
     """self = U diag(S) V^H, the singular values S falling."""
     check_matrix(self, "linalg.svd")

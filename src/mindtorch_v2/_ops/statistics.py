@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from mindtorch_v2 import _C
+from mindtorch_v2._C import _core as core
 from mindtorch_v2._ops.pointwise import conj
 from mindtorch_v2._ops.reduce import INT64, is_float, reduced, word
 from mindtorch_v2._ops.returns import return_types
@@ -140,6 +141,8 @@ def _histc(self: Tensor, bins: int, min: float, max: float) -> Tensor:
     """How many items fall into each of equal bins between min and max (both 0: the range of the items)."""
     if not self.is_floating_point() and self.is_cpu:         # torch's devices count integers, its cpu does not
         raise NotImplementedError(f'"histogram_cpu" not implemented for \'{word(self.dtype)}\'')
+    for limit in (min, max):
+        core._check_fits(limit, self.dtype)
     return ops._histc(self.detach(), bins, min, max)
 
 
@@ -176,13 +179,19 @@ def _weight_error(points: Any, weight: Any) -> Any:
                         f"weight with shape {list(weight.shape)}")
 
 
+def _check_extremes(self: Tensor, range: Any) -> None:
+    """torch has no kernel for the least and largest items of halves."""
+    if range is None and self.dtype.itemsize < 4:
+        raise NotImplementedError(f'"histogramdd" not implemented for \'{word(self.dtype)}\'')
+
+
 def _check_histogram(self: Tensor) -> None:
     if not self.is_floating_point():
         raise NotImplementedError(f'"histogram_cpu" not implemented for \'{word(self.dtype)}\'')
 
 
 @composite("histogram.bins_tensor(Tensor self, Tensor bins, *, Tensor? weight=None, bool density=False) -> "
-           "(Tensor hist, Tensor bin_edges)")
+           "(Tensor hist, Tensor bin_edges)", whole=True)
 def _histogram_edges(self: Tensor, bins: Tensor, weight: Tensor | None, density: bool) -> tuple[Tensor, ...]:
     """The counts of items between edges (or in a number of equal bins), and the edges."""
     if bins.dim() != 1:
@@ -202,12 +211,13 @@ def _histogram_edges(self: Tensor, bins: Tensor, weight: Tensor | None, density:
 
 
 @composite("histogram.bin_ct(Tensor self, int bins=100, *, float[]? range=None, Tensor? weight=None, "
-           "bool density=False) -> (Tensor hist, Tensor bin_edges)", lacks="half")
+           "bool density=False) -> (Tensor hist, Tensor bin_edges)", whole=True)
 def _histogram_bins(self: Tensor, bins: int, range: Sequence[float] | None, weight: Tensor | None,
                     density: bool) -> tuple[Tensor, ...]:
     if bins <= 0:
         raise RuntimeError(f"torch.histogram(): bins must be > 0, but got {bins} for dimension 0")
     _check_histogram(self)
+    _check_extremes(self, range)
     low, high = _range_of(self, range)
     return _histogram_of(self, ops.linspace(low, high, bins + 1, dtype=self.dtype, device=self.device), weight, density)
 
@@ -249,8 +259,10 @@ def _grid(self: Tensor, bins: Any, range: Any, weight: Any) -> list[Tensor]:
     if range is not None and len(range) != 2 * axes:
         raise RuntimeError(f"torch.histogramdd: for a {axes}-dimensional histogram range should have {2 * axes} elements, "
                            f"but got {len(range)}")
-    if not self.is_floating_point() or self.dtype.itemsize < 4:
+    if not self.is_floating_point():
         raise NotImplementedError(f'"histogramdd" not implemented for \'{word(self.dtype)}\'')
+    if any(not hasattr(edge, "dtype") for edge in bins):
+        _check_extremes(self, range)
     points = self.detach().reshape(-1, axes)
     return [b if hasattr(b, "dtype") else
             ops.linspace(*_range_of(points[:, d], None if range is None else range[2 * d:2 * d + 2]), b + 1,
@@ -276,7 +288,7 @@ def _check_edges(self: Tensor, edge: Any, d: Any) -> None:
 
 
 @composite("histogramdd(Tensor self, any bins, float[]? range=None, Tensor? weight=None, bool density=False) -> "
-           "(Tensor hist, Tensor[] bin_edges)", out=False, variants="function")
+           "(Tensor hist, Tensor[] bin_edges)", out=False, variants="function", whole=True)
 def _histogramdd(self: Tensor, bins: Sequence[Tensor | int], range: Sequence[float] | None, weight: Tensor | None,
                  density: bool) -> tuple[Tensor, tuple[Tensor, ...]]:
     """The counts of points (along the last dim) in the cells of a grid, and the edges along each axis."""
@@ -374,21 +386,21 @@ def _corrcoef(self: Tensor) -> Tensor:
 @composite("hash_tensor(Tensor self, int[1] dim=[], *, bool keepdim=False, int mode=0) -> Tensor")
 def _hash_tensor(self: Tensor, dim: Sequence[int], keepdim: bool, mode: int) -> Tensor:
     """The exclusive or of all items, as the bits of a 64-bit number: of doubles, of integers."""
-    if mode != 0:
-        raise RuntimeError(f"Only mode=0 (xor_sum) is supported right now, got mode={mode}")
+    if mode & 0xffffffff:                                     # torch reads an int of 32 bits
+        raise RuntimeError(f"Unknown hash_tensor mode: {mode}")
     if self.is_complex():
         raise NotImplementedError(f"\"xor_sum_cpu\" not implemented for '{word(self.dtype)}'")
     self = self.resolve_neg()
     long = _C._dtype_named("int64")
     wide = self.to(_C._dtype_named("float64")).view(long) if self.is_floating_point() else \
         self.view(long) if self.dtype._name == "uint64" else self.to(long)
-    shape = reduced(self.shape, dim, keepdim)
     dims = (dim,) if isinstance(dim, int) else dim
+    for d in dims:
+        if self.dim() and not self.shape[wrap(d, self.dim())]:
+            raise IndexError(f"hash_tensor: Expected reduction dim {d} to have non-zero size.")
+    shape = reduced(self.shape, dim, keepdim)
     gone = [wrap(d, self.dim()) for d in dims] if dims else list(range(self.dim()))
     rest = [d for d in range(self.dim()) if d not in gone]
-    for d in gone:
-        if dims and self.dim() and not self.shape[d]:
-            raise IndexError(f"hash_tensor: Expected reduction dim {d} to have non-zero size.")
     if not dims and not self.numel():
         raise RuntimeError("hash_tensor: Expected reduction dim to be specified for input.numel() == 0. Specify the reduction "
                            "dim with the 'dim' argument.")

@@ -62,17 +62,20 @@ def op(schema: str, *, rule: Any = None, kernel: str | Callable[..., Any] | None
        native: str | None = None, body: Callable[..., Any] | None = None,
        grad: dict[str, Callable[..., Any]] | None = None, npu: str | Npu | None = None,
        numbers: bool | str | None = None, copies_self: bool = False, inplace: bool | str | None = None,
-       out: bool | str | Callable[..., Any] = True, guard: str | None = None, autocast: str | dict[str, str] | None = None,
+       out: bool | str | tuple[str, ...] | Callable[..., Any] = True, guard: str | None = None,
+       autocast: str | dict[str, str] | None = None,
        batch: Any = None, forward: Callable[..., Any] | None = None,
        refuses: Mapping[str, str | Exception] | None = None, lacks: str = "", variants: str = "function, method",
        namespace: str = "torch",
-       format: str | None = None, doc: str | None = None, whole: bool = False) -> Any:
+       format: str | None = None, doc: str | None = None, whole: bool = False, writes: str = "") -> Any:
     """One row: an op (or a further overload of one) from its schema, rule, kernel and gradient.
 
     kernel: the library's name for it where that is not the op's, or a function for all devices: of (outs, args), and of
     the arguments where there is no rule. npu: its call of CANN, or all of them as an Npu. out: whether torch offers
     out=; or a function that serves out= in place of the op, where the result depends on the tensor, which comes first: it
-    gives the result, or that tensor when it has written to it; "apart": it must not share memory with an argument.
+    gives the result, or that tensor when it has written to it; "apart": it must not share memory with an argument;
+    "exact" or "casts": whether it must have the result's dtype (rows with a kernel: it must), and words that refuse another
+    ({result}, {out}: torch's names of both dtypes); a tuple of these.
     guard: which arguments torch refuses (GUARDS of
     _C/pointwise.pxi). autocast, in the first row of an op: what torch.autocast does with the tensors of all overloads
     (CAST_POLICIES of _C/autocast.pxi), on every device type or by it. Without it they stay as they are, and a composite is
@@ -84,6 +87,7 @@ def op(schema: str, *, rule: Any = None, kernel: str | Callable[..., Any] | None
     lacks: dtypes of the first tensor (of a pointwise op: of what is computed) that torch has no kernel for on a cpu; int,
     half and complex stand for several.
     whole: dispatch modes and __torch_dispatch__ see a composite itself, not its parts.
+    writes: the tensors besides self that the kernel changes ("running_mean running_var").
     numbers: whether numbers may stand for tensors: True, "other": but not for the first, "all": for all at once."""
     # grad=None: recorded, and backward refuses; grad={}: the results have no history, as in torch
     parsed = parse(schema)
@@ -105,7 +109,7 @@ def op(schema: str, *, rule: Any = None, kernel: str | Callable[..., Any] | None
         returns_class=None if namespace.startswith("npu") else returns_class(parsed.name, parsed.returns),
         node_name=_node_name(parsed.name, grad), out=out, guard=guard, batching=batch, forward=forward,
         refuses=dict(refuses) if refuses else None,
-        description=_DESCRIPTION, format=format, whole=whole,
+        description=_DESCRIPTION, format=format, whole=whole, writes=writes,
         lacks=tuple(map(_C._dtype_named, _dtype_names(lacks))) if pointwise else (),
         autocast=dict.fromkeys(AUTOCAST_DEVICES, autocast) if isinstance(autocast, str) else autocast)
     if doc or body is not None:

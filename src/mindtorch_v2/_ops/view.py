@@ -133,6 +133,10 @@ op("reshape(Tensor(a) self, SymInt[] shape) -> Tensor(a)",
 op("clone(Tensor self, *, MemoryFormat? memory_format=None) -> Tensor",
    batch=batching.leading, forward=forward.linear, out=False,
    native="clone", grad={"self": lambda g: g})
+op("_lazy_clone(Tensor self) -> Tensor",
+   batch=batching.leading, forward=forward.linear, out=False, native="_lazy_clone", grad={"self": lambda g: g},
+   doc="A copy that is made when this tensor or the copy is first written to; until then both read the same memory. "
+       "On an npu, and where others may write to the memory (NumPy, other processes), it is made at once.")
 op("contiguous(Tensor(a) self, *, MemoryFormat? memory_format=None) -> Tensor(a)", out=False,
    batch=batching.contiguous, forward=forward.linear, native="contiguous",
    variants="method")
@@ -185,7 +189,7 @@ def broadcast_shapes(*shapes: int | tuple[int, ...]) -> tuple[int, ...]:
     result = [1] * rank
     for at, shape in enumerate(shapes):
         shape = (shape,) if isinstance(shape, int) else tuple(shape)
-        for i, n in enumerate(shape, rank - len(shape)):
+        for i, n in reversed([*enumerate(shape, rank - len(shape))]):
             if n < 0:
                 raise ValueError("Attempting to broadcast a dimension with negative length!")
             if n != 1 and result[i] not in (1, n):

@@ -2,11 +2,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import mindtorch_v2 as torch
 
 _facade, _methods = torch._facade, torch.Tensor
+_NAMES = {package: names.split() for package, _, names in (
+    line.partition(":") for line in (Path(__file__).parent / "names.txt").read_text().splitlines()[1:])}
+__all__ = _NAMES["_refs"]   # noqa: PLE0605
 
 
 def _reference(package: str, *places: Any) -> Callable[[str], Any]:
@@ -27,7 +31,37 @@ def _reference(package: str, *places: Any) -> Callable[[str], Any]:
 
 def _family(parent: str, name: str, *places: Any) -> Any:
     full = f"torch._refs{parent.removeprefix(__name__)}.{name}"
-    return _facade.module(parent, name, f"References of torch.{name}.", __getattr__=_reference(full, *places))
+    return _facade.module(parent, name, f"References of torch.{name}.", __getattr__=_reference(full, *places),
+                          __all__=_NAMES[full.removeprefix("torch.")])
+
+
+def _turned(operator: Callable[..., Any]) -> Callable[[Any, Any], Any]:
+    """The operator with its operands the other way round."""
+    return lambda self, other: operator(other, self)
+
+
+class _Others:
+    """References of what torch has as operators, as arguments or under another name."""
+    rpow, rtruediv, rfloordiv = (staticmethod(_turned(f)) for f in (torch.pow, torch.true_divide, torch.floor_divide))
+    swap_axes = staticmethod(torch.swapaxes)
+
+    @staticmethod
+    def trunc_divide(a: Any, b: Any) -> Any:
+        return torch.div(a, b, rounding_mode="trunc")
+
+    @staticmethod
+    def copy_to(a: torch.Tensor, b: torch.Tensor, *, allow_cross_device: bool = True) -> torch.Tensor:
+        if not allow_cross_device and a.device != b.device:
+            raise RuntimeError(f"Attempting to copy from device {b.device} to device {a.device}, but cross-device copies are "
+                               "not allowed!")
+        return a.copy_(b)
+
+
+class _Functional:
+    """What torch.nn.functional has as inplace=True."""
+    @staticmethod
+    def mish_(x: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.mish(x, inplace=True)
 
 
 class _Conversions:
@@ -35,11 +69,11 @@ class _Conversions:
     complex, polar = staticmethod(torch.complex), staticmethod(torch.polar)
 
 
-__getattr__ = _reference("torch._refs", torch, _methods, torch.ops.aten)
+__getattr__ = _reference("torch._refs", torch, _methods, torch.ops.aten, _Others)
 linalg: Any
 special: Any
 fft: Any
 linalg, special, fft = (_family(__name__, name, getattr(torch, name)) for name in ("linalg", "special", "fft"))
 _conversions: Any = _family(__name__, "_conversions", _Conversions, _methods)
 nn: Any = _facade.module(__name__, "nn", "References of torch.nn.",
-                         functional=_family(__name__ + ".nn", "functional", torch.nn.functional))
+                         functional=_family(__name__ + ".nn", "functional", torch.nn.functional, _Functional))

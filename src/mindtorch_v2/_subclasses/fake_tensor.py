@@ -10,6 +10,7 @@ import mindtorch_v2 as torch
 
 _python_dispatch, _pytree = torch.utils._python_dispatch, torch.utils._pytree
 _Mode: Any = _python_dispatch.TorchDispatchMode
+_INDEX = torch.ops.aten.index.Tensor
 
 __all__ = ["DataDependentOutputException", "DynamicOutputShapeException", "FakeTensor", "FakeTensorMode",
            "UnsupportedFakeTensorException", "unset_fake_temporarily"]
@@ -112,8 +113,10 @@ class FakeTensorMode(_Mode):
             return tensor
         found = self._made.get(tensor)
         if found is None:
+            if tensor.layout != torch.strided:
+                raise UnsupportedFakeTensorException(f"a tensor of layout {tensor.layout}")
             with _python_dispatch._disable_current_modes(), torch.no_grad():
-                elem = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
+                elem = _without_items(tensor)
             found = self.wrap(elem, tensor.device)
             if tensor.requires_grad:
                 found.requires_grad_()
@@ -134,14 +137,14 @@ class FakeTensorMode(_Mode):
                 places.append(x.device)
                 return x.elem
             if isinstance(x, torch.Tensor) and x.device.type != "meta":
-                if x.dim() and not self.allow_non_fake_inputs:
+                if x.dim() and not self.allow_non_fake_inputs and func is not _INDEX:    # an index written as a list is a tensor
                     raise AssertionError(f"Please convert all Tensors to FakeTensors first or instantiate FakeTensorMode with "
                                          f"'allow_non_fake_inputs'. Found in {func}")
                 places.append(x.device)
                 return self.from_tensor(x).elem
             return x
         with _python_dispatch._disable_current_modes():
-            if func.overloadpacket.__name__ in ("_equal", "equal"):
+            if torch.Tag.data_dependent_output in func.tags or func.overloadpacket.__name__ == "_equal":
                 raise DataDependentOutputException(func)
             given, named = _pytree.tree_map(inner, args), _pytree.tree_map(inner, {k: v for k, v in kwargs.items()
                                                                                    if k != "out"})
@@ -160,6 +163,15 @@ class FakeTensorMode(_Mode):
             if "out" in kwargs:
                 return kwargs["out"]
             return _pytree.tree_map_only(torch.Tensor, lambda x: self.wrap(x, place), result)
+
+
+def _without_items(tensor: Any) -> Any:
+    """A tensor on meta with the sizes, strides, offset and storage of one that has items."""
+    offset = tensor.storage_offset()
+    room = tensor.untyped_storage().nbytes() // max(tensor.itemsize, 1) if type(tensor) is torch.Tensor and offset else 0
+    if not room:
+        return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
+    return torch.empty(room, dtype=tensor.dtype, device="meta").as_strided(tensor.shape, tensor.stride(), offset)
 
 
 class FakeTensorConverter:

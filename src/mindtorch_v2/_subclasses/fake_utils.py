@@ -6,6 +6,7 @@ from typing import Any
 
 import mindtorch_v2 as torch
 from mindtorch_v2._subclasses.fake_tensor import (
+    DynamicOutputShapeException,
     FakeTensor,
     FakeTensorMode,
     MetadataMismatchError,
@@ -101,7 +102,7 @@ class CrossRefFakeMode(_Mode):
         try:
             with mode:
                 return func(*fake_args, **fake_kwargs), (fake_args, fake_kwargs)
-        except UnsupportedFakeTensorException:
+        except (DynamicOutputShapeException, UnsupportedFakeTensorException):
             return None
 
     def _compare(self, func: Any, real: Any, fake: Any, given: Any, fake_given: Any) -> None:

@@ -110,6 +110,22 @@ for _name in ("item", "tolist", "numpy", "__array__", "__float__", "__int__", "_
     setattr(BatchedTensor, _name, _read(_name))
 
 
+_EXTENDING = "For more details, please see https://pytorch.org/docs/main/notes/extending.func.html"
+
+
+def _incompatible(output: Any, dims: Any) -> RuntimeError:
+    return RuntimeError("The autograd.Function's vmap staticmethod returned an incompatible (output, out_dims) tuple. Expected "
+                        f"out_dims={dims} to be compatible with the structure of `output`. out_dims has structure "
+                        f"{_structure(dims)} but output has structure {_structure(output)}. {_EXTENDING}")
+
+
+def _structure(tree: Any) -> str:
+    """A tree as torch shows its TreeSpec."""
+    if not isinstance(tree, (tuple, list)):
+        return "*"
+    return f"TreeSpec({type(tree).__name__}, None, [" + ",\n  ".join(map(_structure, tree)) + "])"
+
+
 class VmapInfo(NamedTuple):
     """What a rule of a custom function is told of the level."""
     batch_size: int
@@ -121,9 +137,8 @@ class Vmap:
 
     of_a_function = True
 
-    def __init__(self, size: int, randomness: str = "error", states: Callable[[], list[Any]] = list) -> None:
+    def __init__(self, size: int, randomness: str = "error") -> None:
         self.size, self.randomness = size, randomness
-        self.states = states             # gives (restore, state) of every generator that may be drawn from
         self.differentiated = False      # whether history is recorded below this level
         self.depth = 1 + sum(isinstance(t, Vmap) for t in _C._transforms()) + _C._level_count()
 
@@ -155,10 +170,10 @@ class Vmap:
         if own and function.generate_vmap_rule:
             raise RuntimeError(f"You tried to vmap over {name}, but it has both generate_vmap_rule=True and an overridden vmap "
                                "staticmethod. Please set generate_vmap_rule=False or delete the overridden vmap staticmethod to "
-                               "avoid ambiguity.")
+                               f"avoid ambiguity. {_EXTENDING}")
         if not own and not function.generate_vmap_rule:
             raise RuntimeError(f"You tried to vmap over {name}, but it does not have vmap support. Please override and implement "
-                               "the vmap staticmethod or set generate_vmap_rule=True.")
+                               f"the vmap staticmethod or set generate_vmap_rule=True. {_EXTENDING}")
         rule = self._own_rule if own else self._generated_rule
         if not _C._is_grad_enabled() or not any(self.owns(x) and x.requires_grad for x in args):
             return rule(function, args, kwargs)
@@ -175,13 +190,28 @@ class Vmap:
     def _own_rule(self, function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
         pairs = [self.unwrap(x) for x in args]
         info = VmapInfo(self.size, self.randomness)
-        output, dims = function.vmap(info, tuple(0 if batched else None for _, batched in pairs), *(v for v, _ in pairs), **kwargs)
-        several = isinstance(output, (tuple, list))
-        places = dims if several and isinstance(dims, (tuple, list)) else [dims] * (len(output) if several else 1)
+        answer = function.vmap(info, tuple(0 if batched else None for _, batched in pairs), *(v for v, _ in pairs), **kwargs)
         changed = {id(value): x for x, (value, _) in zip(args, pairs)}       # what is returned as it came stays the same
-        made = [changed[id(x)] if id(x) in changed else x if d is None else self.wrap(x.movedim(d, 0))
-                for x, d in zip(output if several else [output], places, strict=True)]
-        return tuple(made) if several else made[0]
+        return self.wrap_output(answer, changed)
+
+    def wrap_output(self, answer: Any, same: dict[int, Any]) -> Any:
+        """What a function's rule for a batch gave, (output, out_dims), as samples; `same` has tensors that stay themselves."""
+        if not isinstance(answer, tuple) or len(answer) != 2:
+            got = f"{len(answer)} returns" if isinstance(answer, tuple) else f"a {type(answer)}"
+            raise RuntimeError("Expected the vmap staticmethod to have two returns, an output and out_dims with pytree structure "
+                               f"compatible with the output. Got {got} instead")
+        return self._placed(*answer, same)
+
+    def _placed(self, output: Any, dims: Any, same: dict[int, Any]) -> Any:
+        """An output, or a list of them, with the batch at the dims that were named."""
+        if isinstance(output, (tuple, list)):
+            if isinstance(dims, (tuple, list)) and len(dims) != len(output):
+                raise _incompatible(output, dims)
+            places = dims if isinstance(dims, (tuple, list)) else [dims] * len(output)
+            return type(output)([self._placed(x, d, same) for x, d in zip(output, places)])
+        if isinstance(dims, (tuple, list)):
+            raise _incompatible(output, dims)
+        return same[id(output)] if id(output) in same else output if dims is None else self.wrap(output.movedim(dims, 0))
 
     def _generated_rule(self, function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
         pairs = [self.unwrap(x) for x in args]
@@ -222,12 +252,7 @@ class Vmap:
     def _answer(self, op: Any, row: Any, slots: tuple, values: list[Any], flags: list[Any], batch: bool) -> Any:
         changes = op.inplace_of is not None or row.mutates
         if changes and batch and flags[0] is not True:
-            name, where = _named_change(op, row, self.depth)
-            raise RuntimeError(
-                f"vmap: {name}(self, *extra_args) is not possible because there exists a Tensor `other` in extra_args that has "
-                "more elements than `self`. This happened due to `other` being vmapped over but `self` not being vmapped over "
-                f"{where}. Please try to use out-of-place operators instead of {name}. If said operator is being called inside "
-                "the PyTorch framework, please file a bug report instead.")
+            raise RuntimeError(_cannot_hold(*_named_change(op, row, self.depth)))
         if isinstance(row.batching, batching.Rewrite):
             return self._inside(lambda: row.batching.body(*slots))
         if row.is_composite and (row.batching is None or not batch):
@@ -294,13 +319,8 @@ class Vmap:
             warnings.warn(f"There is a performance drop because we have not yet implemented the batching rule for "
                           f"aten::{_full_name(op, row)}. Please file us an issue on GitHub so that we can prioritize its "
                           "implementation.", UserWarning, stacklevel=3)
-        return self._samples(op, row, values, flags, lambda: None)
-
-    def _samples(self, op: Any, row: Any, values: list[Any], flags: list[Any], before: Callable[[], Any]) -> Any:
-        """The results of the samples one by one, stacked; `before` runs before each."""
         results = []
         for i in range(self.size):
-            before()
             results.append(_C._call_bound(op, row, tuple(_sample(v, f, i) for v, f in zip(values, flags))))
         if op.inplace_of is not None or row.mutates:
             return values[0]
@@ -318,31 +338,66 @@ class Vmap:
 
     def _draw(self, op: Any, row: Any, slots: tuple, values: list[Any], flags: list[Any], batch: bool) -> Any:
         """Random numbers: as `randomness` says an error, each sample's own, or the same for all."""
-        if row.is_composite and batch:
-            return self._body(op, row, slots)
         if self.randomness == "error":
             raise RuntimeError("vmap: called random operation while in randomness error mode. Please either use the "
                                "'same' or 'different' randomness flags on vmap or perform the randomness operation out "
                                "of vmap")
         changes, same = op.inplace_of is not None or row.mutates, self.randomness == "same"
-        if changes and not batch and not same:
-            raise RuntimeError("vmap: Cannot ask for different inplace randomness on an unbatched tensor. This will appear "
-                               "like same randomness. If this is necessary for your usage, please file an issue with "
-                               "functorch.")
+        if changes:
+            self._check_drawn_into(op, flags, same)
+        elif same and batch and row.batching is not batching.drawn_like:
+            raise RuntimeError(_SAME_OF_BATCH)
         if not batch:
             if same:
                 return NotImplemented
             drawn = [_C._call_bound(op, row, tuple(values)) for _ in range(self.size)]
             return self._wrapped(self._stacked(drawn), True)
+        if same and not changes:                             # shapes decide, and all samples have one
+            drawn = _C._call_bound(op, row, tuple(_sample(v, f, 0) for v, f in zip(values, flags)))
+            return self._wrapped(drawn, False)
+        if row.is_composite:
+            return self._body(op, row, tuple(self._filled(x) for x in slots))
 
         def answer() -> Any:
-            if not same:
-                result = _C._call_bound(op, row, tuple(values))
+            if same:                                         # numbers for one sample, written to all
+                place = ops.empty_like(values[0].select(0, 0))
+                values[0].copy_(_C._call_bound(op, row, (place, *values[1:])))
             else:
-                states = self.states()
-                result = self._samples(op, row, values, flags, lambda: [restore(state) for restore, state in states])
+                result = _C._call_bound(op, row, tuple(values))
             return slots[0] if changes else self._wrapped(result, True)
         return _C._call_recorded(op, row, slots, answer)
+
+    def _filled(self, slot: Any) -> Any:
+        """A tensor argument as one that has the batch."""
+        if not isinstance(slot, TensorBase):
+            return slot
+        value, batched = self.unwrap(slot)
+        return slot if batched else self.wrap(value.expand(self.size, *value.shape))
+
+    @staticmethod
+    def _check_drawn_into(op: Any, flags: list[Any], same: bool) -> None:
+        """Refuses draws in place that a tensor shared by all samples cannot hold, or that differ where they must not."""
+        if True in flags[1:]:
+            if same:
+                raise RuntimeError(_SAME_OF_BATCH)
+            if flags[0] is not True:
+                raise RuntimeError(_cannot_hold(f"inplace {op.name.rstrip('_')}", "in a vmap"))
+        elif flags[0] is not True and not same:
+            raise RuntimeError("vmap: Cannot ask for different inplace randomness on an unbatched tensor. This will appear "
+                               "like same randomness. If this is necessary for your usage, please file an issue with "
+                               "functorch.")
+
+
+_SAME_OF_BATCH = ("Vmap does not currently support same randomness with a batched tensor input. Please file an issue with "
+                  "functorch")
+
+
+def _cannot_hold(name: str, where: str) -> str:
+    """What is said of an in-place op whose tensor is shared by all samples, but not its other arguments."""
+    return (f"vmap: {name}(self, *extra_args) is not possible because there exists a Tensor `other` in extra_args that has "
+            "more elements than `self`. This happened due to `other` being vmapped over but `self` not being vmapped over "
+            f"{where}. Please try to use out-of-place operators instead of {name}. If said operator is being called inside "
+            "the PyTorch framework, please file a bug report instead.")
 
 
 # How torch names what cannot be written to a tensor that all samples share: words for arithmetic, the op's name where it

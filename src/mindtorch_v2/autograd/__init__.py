@@ -6,6 +6,7 @@ from mindtorch_v2.autograd.function import Function, once_differentiable
 from mindtorch_v2.autograd.grad_mode import (
     _force_original_view_tracking,
     _unsafe_preserve_version_counter,
+    is_view_replay_enabled,
     set_multithreading_enabled,
 )
 from mindtorch_v2.autograd.gradcheck import GradcheckError, gradcheck, gradgradcheck

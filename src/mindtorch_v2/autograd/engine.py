@@ -48,22 +48,34 @@ def grad(outputs: Any, inputs: Any, grad_outputs: Any = None, retain_graph: bool
     if not inputs:
         raise RuntimeError("`inputs` argument to `grad()` cannot be empty.")
     if is_grads_batched:
-        return _batched(outputs, inputs, grad_outputs, create_graph, allow_unused, materialize_grads)
+        found = _batched(outputs, inputs, grad_outputs, create_graph, bool(allow_unused or materialize_grads))
+        return _materialized(found, inputs) if materialize_grads else found
     found = _C._run_backward(outputs, _gradients(grad_outputs), create_graph if retain_graph is None else retain_graph,
                              create_graph, inputs, False, bool(allow_unused or materialize_grads))
-    if materialize_grads:
-        found = tuple(_op_named("zeros_like")(x) if g is None else g for g, x in zip(found, inputs))
-    return found
+    return _materialized(found, inputs) if materialize_grads else found
 
 
-def _batched(outputs: tuple, inputs: tuple, grad_outputs: Any, create_graph: bool, allow_unused: bool | None,
-             materialize: bool) -> tuple:
+def _materialized(found: tuple, inputs: tuple) -> tuple:
+    """Zeros where no gradient came."""
+    return tuple(_op_named("zeros_like")(x) if g is None else g for g, x in zip(found, inputs))
+
+
+def _batched(outputs: tuple, inputs: tuple, grad_outputs: Any, create_graph: bool, allow_unused: bool) -> tuple:
     """grad() once per item of the leading dim of grad_outputs."""
+    if grad_outputs is None:
+        raise RuntimeError("grad can be implicitly created only for scalar outputs")
     given = _tuple(grad_outputs)
+    for i, (g, x) in enumerate(zip(given, outputs)):
+        shape, sample = _calculate_shape(x, g, True)
+        if tuple(shape) != tuple(sample):
+            raise RuntimeError(
+                "If `is_grads_batched=True`, we interpret the first dimension of each grad_output as the batch dimension. The "
+                "sizes of the remaining dimensions are expected to match the shape of corresponding output, but a mismatch was "
+                f"detected: grad_output[{i}] has a shape of {sample} and output[{i}] has a shape of {shape}. If you only "
+                "want some tensors in `grad_output` to be considered batched, consider using vmap.")
     results: list[Sequence[Any]] = []
     for i in range(given[0].size(0)):
-        results.append(grad(outputs, inputs, tuple(g[i] for g in given), True, create_graph, True, allow_unused,
-                            False, materialize))
+        results.append(grad(outputs, inputs, tuple(g[i] for g in given), True, create_graph, True, allow_unused))
     stack = _op_named("stack")
     return tuple(None if column[0] is None else stack(list(column)) for column in zip(*results))
 

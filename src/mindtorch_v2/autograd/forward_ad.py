@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from mindtorch_v2 import _C
-from mindtorch_v2._C import TensorBase
+from mindtorch_v2._C import TensorBase, _op_named
+from mindtorch_v2._tensor import Tensor
 from mindtorch_v2.autograd.engine import grad as _gradients
 
 __all__ = ["UnpackedDualTensor", "dual_level", "enter_dual_level", "exit_dual_level", "make_dual", "unpack_dual"]
@@ -396,9 +397,21 @@ def make_dual(tensor: Any, tangent: Any, *, level: int | None = None) -> Any:
     if layer.tangent(tensor) is not None:
         raise RuntimeError("Making a dual Tensor based on a Tensor that already has a forward gradient at the same level 0 is not "
                            "supported.")
+    if level not in (None, 0):
+        raise RuntimeError("Invalid level given to _make_dual")
+    if layer.tangent(tangent) is not None:
+        raise RuntimeError("Setting a forward grad that itself has a forward gradient at the same level0 is not supported.")
     made = tensor.view_as(tensor)
-    layer.note(made, tangent)
+    layer.note(made, _laid_out_as(tensor, tangent))
     return made
+
+
+def _laid_out_as(tensor: Any, tangent: Any) -> Any:
+    """The tangent, or a copy of it with the strides of its tensor."""
+    if tangent.stride() == tensor.stride() or type(tangent) is not Tensor or not tangent.numel() or not tangent._readable or \
+            not tensor.is_non_overlapping_and_dense():
+        return tangent
+    return _op_named("empty_strided")(tensor.shape, tensor.stride(), dtype=tangent.dtype, device=tangent.device).copy_(tangent)
 
 
 class _set_fwd_grad_enabled:

@@ -55,6 +55,7 @@ def _version(t: Any) -> int:
 class BackwardCFunction(Node, FunctionCtx):
     """The recorded call of a custom function; its context as well."""
     _function: Any = None
+    _are_tensors: tuple = ()         # of each argument of forward: whether it is a tensor
     _runs_on_none = True             # backward is called although no gradient arrived: with zeros, or with None
 
     def __init__(self) -> None:
@@ -144,6 +145,10 @@ class BackwardCFunction(Node, FunctionCtx):
         expected = len(self.needs_input_grad)
         if len(results) > expected and all(r is None for r in results[expected:]):
             results = results[:expected]
+        for i, (found, given) in enumerate(zip(results, self._are_tensors)):
+            if found is not None and not given:
+                raise RuntimeError(f"function {type(self).__name__} returned a gradient different than None at position {i + 1}, "
+                                   "but the corresponding forward input was not a Variable")
         if len(results) != expected:
             raise RuntimeError(f"function {type(self).__name__} returned an incorrect number of gradients (expected "
                                f"{expected}, got {len(results)})")
@@ -240,6 +245,7 @@ class Function(FunctionCtx, metaclass=FunctionMeta):
         history below."""
         node = cls._backward_cls()
         grad_mode = _C._is_grad_enabled()
+        node._are_tensors = tuple(isinstance(a, TensorBase) for a in args)
         node.needs_input_grad = tuple(isinstance(a, TensorBase) and a.requires_grad for a in args)
         _C._set_grad_enabled(False)
         try:

@@ -225,7 +225,7 @@ def _scalar(func: Callable[..., Any], of: str) -> Callable[..., Any]:
             raise RuntimeError(f"The function given to {of} should return a single Tensor")
         if outputs[0].nelement() != 1:
             raise RuntimeError(f"The Tensor returned by the function given to {of} should contain a single element")
-        return outputs[0].squeeze()
+        return outputs[0] if of in ("vhp", "hvp") else outputs[0].squeeze()
     return checked
 
 

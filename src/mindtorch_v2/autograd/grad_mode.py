@@ -72,8 +72,20 @@ class set_multithreading_enabled(_Switch):
         _set_multithreading_enabled(self.previous)
 
 
+def is_view_replay_enabled() -> bool:
+    """What _force_original_view_tracking was given in this thread."""
+    return getattr(_threads, "replays", False)
+
+
 class _force_original_view_tracking(_Switch):
     """Whether views keep what made them rather than sizes and strides: here they keep both."""
+
+    def __init__(self, mode: bool) -> None:
+        super().__init__(mode)
+        self.previous, _threads.replays = is_view_replay_enabled(), bool(mode)
+
+    def __exit__(self, *exc: Any) -> None:
+        _threads.replays = self.previous
 
 
 class _unsafe_preserve_version_counter(_Mode):

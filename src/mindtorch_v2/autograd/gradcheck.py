@@ -40,7 +40,7 @@ def _outputs(fn: Callable[..., Any], inputs: tuple) -> list[Any]:
     return found
 
 
-# ---- sparse inputs: their values are what is moved, and where gradients are compared
+# ---- sparse inputs: differences move their values; Jacobians have a row for every item of the dense tensor
 def _values(x: Any) -> Any:
     """The memory of a tensor's items: of a sparse one its values."""
     if not _is_sparse(x):
@@ -70,23 +70,29 @@ def _full(x: Any) -> Any:
 
 
 def _gradient_items(g: Any, x: Any) -> Any:
-    """A gradient of x in the order of x's items; None stands for zeros."""
+    """A gradient of x as a dense tensor; None stands for zeros."""
     if g is None:
-        return _op_named("zeros_like")(_values(x))
+        return _op_named("zeros")(tuple(x.shape), dtype=x.dtype, device=x.device)
+    return g.detach().to_dense() if _is_sparse(g) else g.detach()
+
+
+def _dense_rows(rows: Any, x: Any) -> Any:
+    """Rows for the values of a sparse tensor as rows for the items of the dense one: zeros where nothing is specified."""
     if not _is_sparse(x):
-        return g.detach().to_dense() if _is_sparse(g) else g.detach()
-    pattern = x.detach()
-    g = g.detach()
-    masked = (g if g.layout == x.layout == pattern.layout and x.is_sparse else g.to_dense()).sparse_mask(pattern)
-    return _values(masked)
+        return rows
+    directions = 2 if x.is_complex() else 1
+    places = _op_named("arange")(x.numel(), device=x.device).reshape(tuple(x.shape)).sparse_mask(x.detach())
+    at = (_values(places).reshape(-1, 1) * directions + _op_named("arange")(directions, device=x.device)).reshape(-1)
+    return rows.new_zeros((x.numel() * directions, rows.shape[1])).index_copy(0, at, rows)
 
 
 def _places(shape: tuple) -> Any:
     return itertools.product(*(range(n) for n in shape))
 
 
-def _numerical(fn: Callable[..., Any], inputs: tuple, x: Any, eps: float) -> list[Any]:
-    """Per output a matrix: one row per (real) direction of x, by central differences."""
+def _numerical(fn: Callable[..., Any], inputs: tuple, given: Any, x: Any, eps: float) -> list[Any]:
+    """Per output a matrix: one row per (real) direction of x, which takes the place of a given input, by central differences."""
+    inputs = tuple(x if y is given else y for y in inputs)
     rows: list[list[Any]] = []
     data = _values(x)
     for place in _places(tuple(data.shape)):
@@ -103,7 +109,7 @@ def _numerical(fn: Callable[..., Any], inputs: tuple, x: Any, eps: float) -> lis
             rows.append([((a - b) / (2 * eps)).reshape(-1) for a, b in zip(above, below)])
     if not rows:
         return []
-    return [_op_named("stack")([r[i] for r in rows]) for i in range(len(rows[0]))]
+    return [_dense_rows(_op_named("stack")([r[i] for r in rows]), x) for i in range(len(rows[0]))]
 
 
 def _same_kind(a: Any, b: Any, eps: float) -> None:
@@ -187,12 +193,13 @@ def gradcheck(func: Callable[..., Any], inputs: Any, *, eps: float = 1e-6, atol:
         raise AssertionError("Setting check_batched_forward_grad=True requires check_forward_ad to be True")
     inputs = (inputs,) if isinstance(inputs, TensorBase) else tuple(inputs)
     _check_inputs(inputs)
-    inputs = tuple(_specified(x, bool(masked)) for x in inputs)
+    moved = _checked(_specified(x, bool(masked)) for x in inputs)
+    inputs = tuple(_specified(x, True) for x in inputs)
     checked = _checked(inputs)
     try:
         with enable_grad():
             outputs = [o for o in _outputs(func, inputs) if o.requires_grad]
-            _check(func, inputs, checked, _Tolerances(eps, atol, rtol, nondet_tol, check_grad_dtypes), check_backward_ad,
+            _check(func, inputs, checked, moved, _Tolerances(eps, atol, rtol, nondet_tol, check_grad_dtypes), check_backward_ad,
                    check_forward_ad)
             if check_batched_forward_grad:
                 autograd._check_batched_forward(func, inputs)
@@ -220,11 +227,11 @@ class _Tolerances(NamedTuple):
     dtypes: bool
 
 
-def _check(func: Callable[..., Any], inputs: tuple, checked: list[Any], near: _Tolerances, backward: bool,
+def _check(func: Callable[..., Any], inputs: tuple, checked: list[Any], moved: list[Any], near: _Tolerances, backward: bool,
            forward: bool) -> None:
-    """Jacobians of each output and input: by differences, by backward and by forward mode."""
+    """Jacobians of each output and input: by differences (of what is moved), by backward and by forward mode."""
     outputs = _outputs(func, inputs)
-    numeric = [_numerical(func, inputs, x, near.eps) for x in checked]
+    numeric = [_numerical(func, inputs, x, y, near.eps) for x, y in zip(checked, moved)]
     by_forward = [_pushed(func, inputs, x, near.dtypes) for x in checked] if forward else []
     for i, output in enumerate(outputs):
         if not output.requires_grad:
@@ -368,7 +375,7 @@ def _get_numerical_jacobian(fn: Callable[..., Any], inputs: Any, outputs: Any = 
                             is_forward_ad: bool = False) -> list[tuple[Any, ...]]:
     """For each tensor of `target` (by default the inputs) that needs gradients: a matrix for each output."""
     given = tuple(_iter_tensors(inputs)) if not isinstance(inputs, tuple) else inputs
-    return [tuple(_numerical(fn, given, x, eps)) for x in _iter_tensors(inputs if target is None else target, True)]
+    return [tuple(_numerical(fn, given, x, x, eps)) for x in _iter_tensors(inputs if target is None else target, True)]
 
 
 def get_numerical_jacobian(fn: Callable[..., Any], inputs: Any, target: Any = None, eps: float = 1e-3,

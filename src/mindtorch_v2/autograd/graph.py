@@ -4,7 +4,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from mindtorch_v2 import _C
@@ -156,12 +156,14 @@ def register_multi_grad_hook(tensors: Sequence[Any], fn: Callable[..., None], *,
     def any_of(i: int, grad: Any) -> None:
         with lock:
             run = _C._current_run()
-            if run in fired:
+            if grad is None or run in fired:
                 return
             fired.clear()
             fired.add(run)
         fn(grad)
 
+    if not all(t.requires_grad for t in tensors):
+        raise AssertionError("Expected gradient function to be set")
     seen = all_of if mode == "all" else any_of
     return _Handles([t.register_hook(lambda grad, i=i: seen(i, grad)) for i, t in enumerate(tensors)])
 
@@ -185,5 +187,7 @@ class _Handles:
 
 def increment_version(tensor: Any) -> None:
     """Tells autograd that the tensor's memory was changed behind its back."""
+    if not isinstance(tensor, (_C.TensorBase, Iterable)):
+        raise RuntimeError("increment_version expect a Iterable[Tensor] as input")
     for t in (tensor,) if isinstance(tensor, _C.TensorBase) else tensor:
         _C._core._bump(t)

@@ -80,6 +80,8 @@ class set_grad_enabled(_Mode):
     """Switches recording on or off, at once and until the with block ends."""
 
     def __init__(self, mode: bool) -> None:
+        if not isinstance(mode, bool):
+            raise TypeError(f"set_grad_enabled(): argument 'enabled' (position 1) must be bool, not {type(mode).__name__}")
         self.previous, self.mode = _C._is_grad_enabled(), mode
         _C._set_grad_enabled(mode)
 

@@ -1,9 +1,11 @@
 """torch.backends: the other libraries that PyTorch may use; none is used here, and each reports that."""
 from __future__ import annotations
 
+import contextlib
 import functools
 import sys
 import types
+from collections.abc import Iterator
 from typing import Any
 
 from mindtorch_v2 import _facade
@@ -80,6 +82,27 @@ cuda: Any = _module("cuda", "CUDA: absent.", matmul=_Matmul(), cufft_plan_cache=
                     preferred_blas_library=lambda backend=None: "default")
 for _name, _value in (("flash_sdp", True), ("mem_efficient_sdp", True), ("math_sdp", True), ("cudnn_sdp", True)):
     _switch(cuda, _name, _value)
+
+
+@contextlib.contextmanager
+def _sdp_kernel(enable_flash: bool = True, enable_math: bool = True, enable_mem_efficient: bool = True,
+                enable_cudnn: bool = True) -> Iterator[dict[Any, Any]]:
+    """A with block with those ways of attention switched on or off, which decide nothing here."""
+    before = {name: getattr(cuda, f"{name}_enabled")() for name in ("flash_sdp", "math_sdp", "mem_efficient_sdp", "cudnn_sdp")}
+    for name, enabled in zip(before, (enable_flash, enable_math, enable_mem_efficient, enable_cudnn)):
+        getattr(cuda, f"enable_{name}")(enabled)
+    try:
+        yield {}
+    finally:
+        for name, enabled in before.items():
+            getattr(cuda, f"enable_{name}")(enabled)
+
+
+cuda.sdp_kernel = _sdp_kernel
+for _name in ("flash_attention", "efficient_attention", "cudnn_attention"):
+    setattr(cuda, f"can_use_{_name}", lambda params, debug=False: False)
+cuda.is_flash_attention_available = lambda: False
+cuda.SDPAParams = _facade.absent("torch.backends.cuda.SDPAParams", "CUDA's kernels of attention are not here")
 mkl: Any = _module("mkl", "MKL: absent.", VERBOSE_OFF=0, VERBOSE_ON=1)
 mkldnn: Any = _module("mkldnn", "oneDNN: absent.", enabled=True, VERBOSE_OFF=0, VERBOSE_ON=1,
                       is_acl_available=lambda: False)

@@ -211,6 +211,14 @@ class nvtx:
         yield
 
 
+random: Any = _facade.module(__name__, "random", "The random state of each device; there is none.", **{
+    name: globals()[name] for name in ("get_rng_state", "get_rng_state_all", "set_rng_state", "set_rng_state_all", "manual_seed",
+                                       "manual_seed_all", "seed", "seed_all", "initial_seed")})
+profiler: Any = _facade.module(__name__, "profiler", "CUDA's profiler; it is not there.",
+                               **_facade.refusals("init start stop profile", _NO_CUDA, "torch.cuda.profiler.", AssertionError))
+sparse: Any = _facade.module(__name__, "sparse", "The types of sparse tensors on CUDA; none are offered.")
+
+
 def _create_jit_fn(code_string: str, **kwargs: Any) -> Any:
     """A function that refuses to be called: its kernel is CUDA's own C++."""
     return _facade.refusal("torch.cuda.jiterator", _NO_CUDA, AssertionError)

@@ -161,13 +161,9 @@ class Binomial(_ProbsOrLogits):
         return self.total_count * self.probs * (1 - self.probs)
 
     def sample(self, sample_shape: Any = ()) -> Tensor:
-        """One uniform number a trial: exact, and meant for moderate counts."""
         shape = self._extended_shape(sample_shape)
         with torch.no_grad():
-            drawn, probs = torch.zeros(shape, dtype=self.probs.dtype, device=self.probs.device), self.probs
-            for trial in range(int(self.total_count.max()) if self.total_count.numel() else 0):
-                drawn += (torch.rand_like(drawn) < probs) & (self.total_count > trial)
-            return drawn
+            return torch.binomial(self.total_count.expand(shape), self.probs.expand(shape))
 
     def log_prob(self, value: Tensor) -> Tensor:
         n, value = self.total_count, self._checked(value)

@@ -45,7 +45,7 @@ class Distribution:
             if constraints.is_dependent(constraint) or name not in self.__dict__:
                 continue
             value = getattr(self, name)
-            if not constraint.check(value).all():
+            if not constraint.check(value)._of_all_samples().all():
                 raise ValueError(
                     f"Expected parameter {name} ({type(value).__name__} of shape {tuple(value.shape)}) of distribution "
                     f"{self!r} to satisfy the constraint {constraint!r}, but found invalid values:\n{value}")
@@ -141,7 +141,7 @@ class Distribution:
             if given != 1 and own != 1 and given != own:
                 raise ValueError(f"Value is not broadcastable with batch_shape+event_shape: {value.shape} vs {shape}.")
         support = self.support
-        if not support.check(value).all():
+        if not support.check(value)._of_all_samples().all():
             raise ValueError(f"Expected value argument ({type(value).__name__} of shape {tuple(value.shape)}) to be "
                              f"within the support ({support!r}) of the distribution {self!r}, but found invalid "
                              f"values:\n{value}")

@@ -1,7 +1,4 @@
-"""The gamma family: Gamma, Chi2, Beta, Dirichlet, FisherSnedecor and InverseGamma's base, with its sampler.
-
-The samples are exact but not the numbers that torch's generator would give: torch's C++ sampler draws in another order.
-"""
+"""The gamma family: Gamma, Chi2, Beta, Dirichlet, FisherSnedecor and InverseGamma's base."""
 from __future__ import annotations
 
 from typing import Any
@@ -12,58 +9,6 @@ from mindtorch_v2.distributions.distribution import Distribution, ExponentialFam
 from mindtorch_v2.distributions.utils import broadcast_all
 
 Tensor = torch.Tensor
-
-
-def _draw(concentration: Tensor) -> Tensor:
-    """Gamma(concentration, 1) by Marsaglia and Tsang's rejection; below 1 it is boosted from concentration + 1. A
-    concentration that is none gives NaN, and one so large that its draws do not differ is its own draw."""
-    boosted = torch.where(concentration < 1, concentration + 1, concentration)
-    d = boosted - 1 / 3
-    c = 1 / torch.sqrt(9 * d)
-    open_ = (concentration > 0) & (d < torch.finfo(d.dtype).eps ** -2)   # of others no draw would be accepted
-    result = torch.where(concentration > 0, d, torch.nan)
-    while bool(open_.any()):
-        x, u = torch.randn_like(d), torch.rand_like(d)
-        v = (1 + c * x) ** 3
-        accepted = (v > 0) & (torch.log(u) < 0.5 * x * x + d * (1 - v + torch.log(v.clamp(min=1e-30))))
-        result = torch.where(open_ & accepted, d * v, result)
-        open_ = open_ & ~accepted
-    power = torch.rand_like(d) ** (1 / concentration)
-    return torch.where(concentration < 1, result * power, result).clamp(min=torch.finfo(d.dtype).tiny)
-
-
-class _StandardGamma(torch.autograd.Function):
-    """A draw whose gradient is the implicit one: dx/da = -(dP(a, x)/da) / p(x; a), where P is the cdf."""
-
-    @staticmethod
-    def forward(ctx: Any, concentration: Tensor) -> Tensor:
-        x = _draw(concentration)
-        ctx.save_for_backward(concentration, x)
-        return x
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Tensor:
-        return grad * _slope(*ctx.saved_tensors)
-
-
-def _slope(a: Tensor, x: Tensor) -> Tensor:
-    """The sum over n of x^(n+1) / (a (a+1) … (a+n)) * (digamma(a+n+1) - log x), from the series of P(a, x).
-
-    A term shrinks once n passes x - a, and after 6 standard deviations more nothing is left of it.
-    """
-    steps = int((x - a).clamp(min=0).max() + 6 * x.max().sqrt()) + 12 if x.numel() else 0
-    term, psi, log_x = x / a, torch.digamma(a + 1), torch.log(x)
-    total = term * (psi - log_x)
-    for n in range(1, steps):
-        term = term * x / (a + n)
-        psi = psi + 1 / (a + n)
-        total = total + term * (psi - log_x)
-    return total
-
-
-def standard_gamma(concentration: Tensor) -> Tensor:
-    """Gamma(concentration, 1), differentiable in the concentration."""
-    return _StandardGamma.apply(concentration)
 
 
 class Gamma(ExponentialFamily):
@@ -93,7 +38,7 @@ class Gamma(ExponentialFamily):
 
     def rsample(self, sample_shape: Any = ()) -> Tensor:
         shape = self._extended_shape(sample_shape)
-        return standard_gamma(self.concentration.expand(shape)) / self.rate.expand(shape)
+        return torch._standard_gamma(self.concentration.expand(shape)) / self.rate.expand(shape)
 
     def log_prob(self, value: Tensor) -> Tensor:
         value, a = self._checked(torch.as_tensor(value, dtype=self.rate.dtype, device=self.rate.device)), \
@@ -137,8 +82,10 @@ class Dirichlet(ExponentialFamily):
         super().__init__(concentration.shape[:-1], concentration.shape[-1:], validate_args=validate_args)
 
     def rsample(self, sample_shape: Any = ()) -> Tensor:
-        parts = standard_gamma(self.concentration.expand(self._extended_shape(sample_shape)))
-        return parts / parts.sum(-1, keepdim=True)
+        concentration = self.concentration.expand(self._extended_shape(sample_shape))
+        parts = torch._standard_gamma(concentration.double())
+        parts = parts / parts.sum(-1, keepdim=True)
+        return parts.clamp(torch.finfo(concentration.dtype).tiny, 1 - torch.finfo(torch.float32).eps / 2).to(concentration.dtype)
 
     def log_prob(self, value: Tensor) -> Tensor:
         a = self.concentration
@@ -181,7 +128,7 @@ class Beta(ExponentialFamily):
     def _check_arguments(self) -> None:
         for name, constraint in self.arg_constraints.items():
             value = getattr(self, name)
-            if not constraint.check(value).all():
+            if not constraint.check(value)._of_all_samples().all():
                 raise ValueError(
                     f"Expected parameter {name} (Tensor of shape {tuple(value.shape)}) of distribution {self!r} to "
                     f"satisfy the constraint {constraint!r}, but found invalid values:\n{value}")

@@ -52,9 +52,8 @@ def default_tolerances(*inputs: Any, dtype_precisions: dict[Any, tuple[float, fl
 def get_tolerances(*inputs: Any, rtol: float | None, atol: float | None, id: tuple[Any, ...] = ()) -> tuple[float, float]:
     """(rtol, atol): both as given, or the defaults."""
     if (rtol is None) != (atol is None):
-        missing, given = ("atol", "rtol") if atol is None else ("rtol", "atol")
-        raise ErrorMeta(ValueError, "Both 'rtol' and 'atol' must be either specified or unspecified, but got no "
-                                    f"{missing} together with {given}.", id=id)
+        raise ErrorMeta(ValueError, "Both 'rtol' and 'atol' must be either specified or omitted, but got no "
+                                    f"{'atol' if atol is None else 'rtol'}.", id=id)
     return (rtol, atol) if rtol is not None and atol is not None else default_tolerances(*inputs)
 
 

@@ -177,7 +177,7 @@ BODIES = {
     "nll_loss2d_backward": _NLL_BACKWARD, "nll_loss2d_forward": _NLL,
     "nll_loss_backward": _NLL_BACKWARD, "nll_loss_forward": _NLL,
     **{name: Body(fallback=function) for name, function in {   # type: ignore[arg-type]
-        "_softshrink": _softshrink, "celu": _celu, "elu": _elu, "elu_backward": _elu_backward,
+        "_softshrink": _softshrink, "celu": _celu, "elu": _elu, "_elu_backward": _elu_backward,
         "embedding_dense_backward": _embedding_backward, "gelu": _gelu, "gelu_backward": _gelu_backward,
         "hardshrink": _hardshrink, "hardshrink_backward": _shrink_backward, "hardsigmoid": _hardsigmoid,
         "hardsigmoid_backward": _hardsigmoid_backward, "hardswish": _hardswish,

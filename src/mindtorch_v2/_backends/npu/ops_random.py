@@ -83,6 +83,31 @@ def _poisson(self: Any, generator: Any) -> Any:
     return ops.where(rate < 10, few, _many(rate.clamp(min=10), generator))
 
 
+def _standard_gamma(self: Any, generator: Any) -> Any:
+    """Marsaglia and Tsang's rejection; a shape below 1 is raised by 1, and the draw scaled down."""
+    shape = ops.where(self < 1, self + 1, self)
+    d = shape - 1 / 3
+    c = (9 * d).rsqrt()
+    drawn = ops.where(self > 0, self, 0.0)
+    done = ~((self > 0) & (d < finfo(d.dtype).eps ** -2))      # of those no draw would be accepted
+    while not done.all().item():
+        x = ops.empty_like(d).normal_(generator=generator)
+        v = (1 + c * x) ** 3
+        under = _uniform(d, generator).log() < 0.5 * x * x + d * (1 - v + v.clamp(min=1e-30).log())
+        good = (v > 0) & under
+        drawn, done = ops.where(good & ~done, d * v, drawn), done | good
+    power = _uniform(d, generator) ** (1 / self)
+    return ops.where(self < 1, drawn * power, drawn).clamp(min=finfo(d.dtype).tiny)
+
+
+def _binomial(count: Any, prob: Any, generator: Any) -> Any:
+    """One uniform number a trial: exact, and meant for moderate counts."""
+    drawn = ops.zeros_like(count * prob)
+    for trial in range(int(count.max().item()) if drawn.numel() else 0):
+        drawn = drawn + ((_uniform(drawn, generator) <= prob) & (count > trial))
+    return drawn
+
+
 def _end_of(dtype: Any) -> int:
     """Where the integers end that random_ draws from: of floats, those up to which all are exact."""
     if dtype.is_floating_point:
@@ -157,6 +182,8 @@ BODIES = {
     "_bernoulli_tensor": Body(kernel=_bernoulli_tensor),
     "_dropout": Body(on_capture=_captured_dropout),
     "_randperm_": Body(kernel=_randperm),
+    "_standard_gamma": Body(value=_standard_gamma),
+    "binomial": Body(value=_binomial),
     "cauchy_": Body(value=_cauchy),
     "exponential_": Body(value=_exponential),
     "geometric_": Body(value=_geometric),
