@@ -110,13 +110,10 @@ class Library:
         if kind == "DEF":
             if ns in _definers:
                 raise RuntimeError(f"Only a single TORCH_LIBRARY can be used to register the namespace {ns}; please "
-                                   "put all of your "
-                                   "definitions in a single TORCH_LIBRARY block.  If you were trying to specify "
-                                   "implementations, "
-                                   "consider using TORCH_LIBRARY_IMPL (which can be duplicated).  If you really "
-                                   "intended to define "
-                                   "operators for a single namespace in a distributed way, you can use "
-                                   "TORCH_LIBRARY_FRAGMENT to "
+                                   "put all of your definitions in a single TORCH_LIBRARY block.  If you were "
+                                   "trying to specify implementations, consider using TORCH_LIBRARY_IMPL (which can "
+                                   "be duplicated).  If you really intended to define operators for a single "
+                                   "namespace in a distributed way, you can use TORCH_LIBRARY_FRAGMENT to "
                                    "explicitly indicate this.")
             _definers[ns] = self
         self.ns, self.kind, self.dispatch_key, self.alive = ns, kind, dispatch_key, True
@@ -153,8 +150,7 @@ class Library:
         if f"{space}::{bare}" not in operators:
             if space in ("aten", "npu"):
                 raise NotImplementedError(f"[Library.impl] {space}::{bare}: kernels of torch's own ops are not "
-                                          "replaced; a "
-                                          "TorchDispatchMode sees their calls")
+                                          "replaced; a TorchDispatchMode sees their calls")
             raise RuntimeError(f"operator {space}::{bare} does not exist")
         return operators[f"{space}::{bare}"]
 
@@ -172,10 +168,9 @@ class Library:
                                    "overriding "
                                    f"{operator.name}'s behavior for {key} dispatch key and {self.ns} namespace.")
             warnings.warn("Warning only once for all operators,  other operators may also be overridden.\n  "
-                          "Overriding a previously "
-                          "registered kernel for the same operator and the same dispatch key\n  operator: "
-                          f"{operator.space}::"
-                          f"{operator.schema_text}\n  dispatch key: {key}", UserWarning, stacklevel=2)
+                          "Overriding a previously registered kernel for the same operator and the same dispatch "
+                          f"key\n  operator: {operator.space}::{operator.schema_text}\n  dispatch key: "
+                          f"{key}", UserWarning, stacklevel=2)
         kernel = (lambda *a, **k: fn(torch._C.DispatchKeySet(), *a, **k)) if with_keyset else fn
         before, operator.kernels[key] = operator.kernels.get(key), kernel
 
@@ -203,8 +198,7 @@ class Library:
         """Refuses: a function for all ops of a key is not offered."""
         if self.ns != "_":
             raise RuntimeError("Fallback can only be registered using library fragment on the global namespace "
-                               "\"_\" but it is "
-                               f"{self.ns}")
+                               f"\"_\" but it is {self.ns}")
         raise NotImplementedError("[Library.fallback] a function for all ops is not offered; a TorchDispatchMode "
                                   "sees every op")
 
@@ -258,9 +252,8 @@ def define(qualname: Any, schema: Any = "", *, lib: Library | None = None, tags:
         raise ValueError(f"define(qualname, schema): expected qualname to be instance of str, got {type(qualname)}")
     space, name = parse_namespace(qualname)
     if not _SCHEMA.fullmatch(schema):
-        raise ValueError("define(qualname, schema, ...): expected schema to look like e.g. \"(Tensor x) -> "
-                         "Tensor\" but got "
-                         f"\"{schema}\"")
+        raise ValueError("define(qualname, schema, ...): expected schema to look like e.g. \"(Tensor x) -> Tensor\" "
+                         f"but got \"{schema}\"")
     _library_for(space, lib).define(name + schema, tags=tags)
     return None
 
@@ -349,8 +342,7 @@ def register_autograd(op: Any, backward: Callable[..., Any], /, *, setup_context
                            "formula for that.")
     if has_kwarg_only_tensors(operator.schema):
         raise NotImplementedError("register_autograd with kwarg-only Tensor args. In the original definition of the "
-                                  "op, please make "
-                                  f"your tensors not kwarg-only. Got: {operator.schema}")
+                                  f"op, please make your tensors not kwarg-only. Got: {operator.schema}")
     kernel = make_autograd_impl(operator, Info(backward, setup_context))
     _library_for(operator.space, lib).impl(name, kernel, "Autograd")
 
@@ -363,8 +355,7 @@ def register_vmap(op: Any, func: Callable[..., Any] | None = None, /, *, lib: Li
     operator = _operator(name)
     if has_kwarg_only_tensors(operator.schema):
         raise NotImplementedError("register_vmap with kwarg-only Tensor args. In the original definition of the op, "
-                                  "please make your "
-                                  f"tensors not kwarg-only. Got: {operator.schema}")
+                                  f"please make your tensors not kwarg-only. Got: {operator.schema}")
 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
         operator.vmap = function

@@ -62,8 +62,7 @@ def make_autograd_impl(operator: Any, info: Any) -> Callable[..., Any]:
         def backward(ctx: Any, *grads: Any) -> Any:
             if info._backward_fn is None:
                 raise RuntimeError(f"Trying to backward through {shown} but no autograd formula was registered. "
-                                   "Please use "
-                                   "register_autograd to add one.")
+                                   "Please use register_autograd to add one.")
             call, needed = ctx._call, ctx.needs_input_grad
             ctx.needs_input_grad = _needed(needed, call, count)
             given = _pytree.tree_unflatten(list(grads), call.out_spec)

@@ -51,8 +51,7 @@ def _autograd_registration(op: Any, args: tuple, kwargs: dict[str, Any]) -> None
         return
     raise AssertionError(
         f"Operator {op.name()} does not have an autograd kernel registered, but an output requires grad. If your "
-        "operator is "
-        "differentiable, register its gradient with torch.library.register_autograd; if not, register "
+        "operator is differentiable, register its gradient with torch.library.register_autograd; if not, register "
         "torch.library.fallthrough_kernel for Autograd.")
 
 
@@ -69,9 +68,8 @@ def _faketensor(op: Any, args: tuple, kwargs: dict[str, Any]) -> None:
         for what in ("shape", "dtype", "device"):
             if getattr(x, what) != getattr(y, what):
                 raise torch._subclasses.fake_tensor.MetadataMismatchError(
-                    f"Real tensor propagation found a metadata mismatch between fake tensor {x} and real tensor "
-                    f"{y}: {what} "
-                    f"{getattr(x, what)} and {getattr(y, what)}")
+                    f"Real tensor propagation found a metadata mismatch between fake tensor {x} and real tensor {y}: "
+                    f"{what} {getattr(x, what)} and {getattr(y, what)}")
 
 
 def _aot_dispatch(op: Any, args: tuple, kwargs: dict[str, Any]) -> None:
@@ -104,12 +102,10 @@ def opcheck(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None
         op = getattr(op, op.overloads()[0])
     if not isinstance(op, torch._ops.OpOverload):
         raise ValueError("opcheck(op, ...): op must be instance of torch._ops.OpOverload, e.g. "
-                         "torch.ops.aten.sin.default, got "
-                         f"{type(op)}")
+                         f"torch.ops.aten.sin.default, got {type(op)}")
     if isinstance(test_utils, str) and test_utils not in ("ALL", *_CHECKS):
         raise ValueError(f"opcheck(op, ..., test_utils={test_utils}), expected test_utils to be subset of "
-                         f"{tuple(_CHECKS)} but it "
-                         "was not")
+                         f"{tuple(_CHECKS)} but it was not")
     chosen = tuple(_CHECKS) if test_utils == "ALL" else (test_utils,) if isinstance(test_utils, str) else tuple(test_utils)
     if not isinstance(args, tuple):
         raise ValueError(f"opcheck(op, args, ...): expected args to be tuple, got {type(args)}")

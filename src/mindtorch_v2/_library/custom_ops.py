@@ -76,8 +76,7 @@ class CustomOpDef:
         if has_kwarg_only_tensors(parsed):
             self._lib._destroy()
             raise NotImplementedError("custom_op with kwarg-only Tensor args. Please make your tensors not "
-                                      "kwarg-only. Got: "
-                                      f"{schema}")
+                                      f"kwarg-only. Got: {schema}")
         self._schema = self._schema if known is None else schema
         self._lib._register_fake(name, self._fake)
         self._autograd_kernel = make_autograd_impl(self._operator, self)
@@ -157,14 +156,11 @@ class CustomOpDef:
             if place in seen:
                 raise RuntimeError(
                     f"{self._name} (with implementation in {getattr(function, '__module__', '???')}): The output of "
-                    "this custom "
-                    "operator (1) must not also be an input to this custom operator and (2) may not alias any "
-                    "inputs to this custom "
-                    "operator or other returns. The most common way to trigger this error is if we have y = "
-                    "custom_op(x) and y and x "
-                    "are the same Tensor. Please instead return a clone of the offending output tensor(s) (e.g. "
-                    "return x.clone()) or "
-                    "refactor the custom operator to not return y.")
+                    "this custom operator (1) must not also be an input to this custom operator and (2) may not "
+                    "alias any inputs to this custom operator or other returns. The most common way to trigger this "
+                    "error is if we have y = custom_op(x) and y and x are the same Tensor. Please instead return a "
+                    "clone of the offending output tensor(s) (e.g. return x.clone()) or refactor the custom "
+                    "operator to not return y.")
             seen |= {place} - {None}
 
     @contextlib.contextmanager
@@ -172,9 +168,8 @@ class CustomOpDef:
         """A with block in which the function of a device serves, or that with which the op was made."""
         before = device_type not in self._disabled_kernel
         if device_type not in self._backend_fns:
-            warnings.warn(f"Attempted to {'enable' if enabled else 'disable'} kernel for {device_type} but no "
-                          "kernel was registered "
-                          "for this device type.", stacklevel=3)
+            warnings.warn(f"Attempted to {'enable' if enabled else 'disable'} kernel for {device_type} but no kernel "
+                          "was registered for this device type.", stacklevel=3)
         self._switch(device_type, enabled)
         try:
             yield

@@ -61,14 +61,11 @@ class FakeImplHolder:
 def _with_context(qualname: str, func: Callable[..., Any]) -> Callable[..., Any]:
     def refuse() -> Any:
         raise RuntimeError(
-            f"{qualname}: You're trying to run this operator with meta Tensors (as opposed to FakeTensors), but "
-            "this operator may "
-            "return an output Tensor with data-dependent shape. Meta Tensors don't support operators with outputs "
-            "that have "
-            "data-dependent shapes but FakeTensors do. If your operator does not return an output with "
-            "data-dependent shape, make "
-            "sure the FakeTensor and/or meta kernel does not call torch.library.get_ctx(). Otherwise, please use "
-            "FakeTensors.")
+            f"{qualname}: You're trying to run this operator with meta Tensors (as opposed to FakeTensors), but this "
+            "operator may return an output Tensor with data-dependent shape. Meta Tensors don't support operators "
+            "with outputs that have data-dependent shapes but FakeTensors do. If your operator does not return an "
+            "output with data-dependent shape, make sure the FakeTensor and/or meta kernel does not call "
+            "torch.library.get_ctx(). Otherwise, please use FakeTensors.")
 
     def run(*args: Any, **kwargs: Any) -> Any:
         if _getter.get() is not None:            # a mode of fake tensors has said what it allows

@@ -141,8 +141,7 @@ def infer_schema(prototype_function: Callable[..., Any], /, *, mutates_args: str
         seen.add(name)
         if isinstance(mutates_args, str) and mutates_args != UNKNOWN_MUTATES:
             raise ValueError("mutates_args must either be a sequence of the names of the arguments that are mutated "
-                             "or the string "
-                             "'unknown'. ")
+                             "or the string 'unknown'. ")
         if mutates_args == UNKNOWN_MUTATES and kind in _MUTABLE or mutates_args != UNKNOWN_MUTATES and name in mutates_args:
             if kind not in _MUTABLE:
                 raise fail(f"Parameter {name} is in mutable_args but only Tensors or collections of Tensors can be mutated")

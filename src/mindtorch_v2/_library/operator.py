@@ -182,8 +182,7 @@ class Operator:
                                     f"{self.schema}")
         if len(args) > self.positional:
             return RuntimeError(f"{self.qualname}() expected at most {self.positional} argument(s) but received "
-                                f"{len(args)} "
-                                f"argument(s). {declared}")
+                                f"{len(args)} argument(s). {declared}")
         for i, (param, argument) in enumerate(zip(self.params, self.schema.arguments)):
             if i >= len(args) and param.name not in kwargs:
                 if param.required:
@@ -193,11 +192,9 @@ class Operator:
             if not _suits(param, value):
                 shown = repr(value) if isinstance(value, str) else value
                 return RuntimeError(f"{self.qualname}() Expected a value of type '{argument.type.annotation_str}' "
-                                    "for argument "
-                                    f"'{param.name}' but instead found type '{type(value).__name__}'.\nPosition: "
-                                    f"{i}\nValue: {shown}"
-                                    f"\n{declared}\nCast error details: Unable to cast {value} to "
-                                    f"{argument.type.annotation_str}")
+                                    f"for argument '{param.name}' but instead found type "
+                                    f"'{type(value).__name__}'.\nPosition: {i}\nValue: {shown}\n{declared}\nCast "
+                                    f"error details: Unable to cast {value} to {argument.type.annotation_str}")
         return RuntimeError(f"{self.qualname}() cannot be called with these arguments. {declared}")
 
     # ---- the call
@@ -296,18 +293,14 @@ class Operator:
         if backend == "Meta":
             raise NotImplementedError(
                 f"{self.qualname}: attempted to run this operator with Meta tensors, but there was no fake impl or "
-                "Meta kernel "
-                "registered. You may have run into this message while using an operator with PT2 compilation APIs "
-                "(torch.compile/torch.export); in order to use this operator with those APIs you'll need to add a "
-                "fake impl. Please "
-                "see the following for next steps:  "
+                "Meta kernel registered. You may have run into this message while using an operator with PT2 "
+                "compilation APIs (torch.compile/torch.export); in order to use this operator with those APIs "
+                "you'll need to add a fake impl. Please see the following for next steps:  "
                 "https://pytorch.org/tutorials/advanced/custom_ops_landing_page.html")
         raise NotImplementedError(f"Could not run '{self.qualname}' with arguments from the '{backend}' backend. "
-                                  "This could be "
-                                  "because the operator doesn't exist for this backend, or was omitted during the "
-                                  "selective/custom "
-                                  f"build process (if using custom build). '{self.qualname}' is only available for "
-                                  "these backends: "
+                                  "This could be because the operator doesn't exist for this backend, or was "
+                                  "omitted during the selective/custom build process (if using custom build). "
+                                  f"'{self.qualname}' is only available for these backends: "
                                   f"[{', '.join(self.kernels)}].")
 
     def _batched(self, level: Any, args: tuple) -> Any:
@@ -338,16 +331,12 @@ class Operator:
     def _warned(self, args: tuple, tensors: list[Any], backend: str) -> Any:
         """The result of an op without a registered gradient: differentiating it warns."""
         result = self._below(args, backend)
-        message = (f"{self.qualname}: an autograd kernel was not registered to the Autograd key(s) but we are "
-                   "trying to backprop "
-                   "through it. This may lead to silently incorrect behavior. This behavior is deprecated and will "
-                   "be removed in a "
-                   "future version of PyTorch. If your operator is differentiable, please ensure you have "
-                   "registered an autograd "
-                   "kernel to the correct Autograd key (e.g. DispatchKey::Autograd, "
-                   "DispatchKey::CompositeImplicitAutograd). If your "
-                   "operator is not differentiable, or to squash this warning and use the previous behavior, please "
-                   "register "
+        message = (f"{self.qualname}: an autograd kernel was not registered to the Autograd key(s) but we are trying "
+                   "to backprop through it. This may lead to silently incorrect behavior. This behavior is "
+                   "deprecated and will be removed in a future version of PyTorch. If your operator is "
+                   "differentiable, please ensure you have registered an autograd kernel to the correct Autograd "
+                   "key (e.g. DispatchKey::Autograd, DispatchKey::CompositeImplicitAutograd). If your operator is "
+                   "not differentiable, or to squash this warning and use the previous behavior, please register "
                    "torch::CppFunction::makeFallthrough() to DispatchKey::Autograd.")
 
         def watched(x: Any) -> Any:

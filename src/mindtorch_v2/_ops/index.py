@@ -50,8 +50,7 @@ def _put_rule(self: Tensor, indices: Sequence[Tensor | None], values: Tensor, ac
     shape = _indexed_shape(self, indices)
     if broadcast([shape, tuple(values.shape)]) != shape:
         raise RuntimeError(f"shape mismatch: value tensor of shape {list(values.shape)} cannot be broadcast to "
-                           "indexing "
-                           f"result of shape {list(shape)}")
+                           f"indexing result of shape {list(shape)}")
     if self.dtype is not values.dtype:
         raise RuntimeError("Index put requires the source and destination dtypes match, got "
                            f"{word(self.dtype)} for the destination and {word(values.dtype)} for the source.")

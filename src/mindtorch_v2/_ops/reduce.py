@@ -308,8 +308,7 @@ def _moment_rule(name: str, outputs: int) -> Callable[..., Any]:
         specs = [(shape, self.dtype.to_real()), (shape, self.dtype)][:outputs]
         if items(self.shape, dim) <= (1 if correction is None else correction):
             warnings.warn(f"{name}(): degrees of freedom is <= 0. Correction should be strictly less than the "
-                          "reduction "
-                          "factor (input numel divided by output numel).", UserWarning)
+                          "reduction factor (input numel divided by output numel).", UserWarning)
             return infer.Once(specs)
         return specs
     return rule

@@ -244,17 +244,15 @@ def _check_search(sequence: Tensor, values: Tensor, right: bool, side: str | Non
     if side is not None and side not in ("left", "right"):
         raise RuntimeError(f"torch.searchsorted(): side can only be 'left' or 'right' but got {side}")
     if side == "left" and right:
-        raise RuntimeError("torch.searchsorted(): side and right can't be set to opposites, got side of left "
-                           "while right "
-                           "was True")
+        raise RuntimeError("torch.searchsorted(): side and right can't be set to opposites, got side of left while "
+                           "right was True")
     if sequence.dim() == 0:
         raise RuntimeError("torch.searchsorted(): sorted sequence should have dimension 1 or more")
     if sequence.dim() > 1 and tuple(sequence.shape[:-1]) != tuple(values.shape[:-1]) or \
             sequence.dim() > 1 and values.dim() != sequence.dim():
         raise RuntimeError("torch.searchsorted(): boundaries tensor should be 1 dimension or the first N-1 "
-                           "dimensions of "
-                           "boundaries tensor and input value tensor must match, but we got boundaries tensor "
-                           f"{list(sequence.shape)} and input value tensor {list(values.shape)}")
+                           "dimensions of boundaries tensor and input value tensor must match, but we got "
+                           f"boundaries tensor {list(sequence.shape)} and input value tensor {list(values.shape)}")
     if sorter is not None:
         if sorter.shape != sequence.shape:
             raise RuntimeError("torch.searchsorted(): boundary and sorter must have the same size, but got boundary "
@@ -278,9 +276,8 @@ def _searchsorted(sorted_sequence: Tensor, self: Tensor, out_int32: bool, right:
 def _searchsorted_number(sorted_sequence: Tensor, self: float, out_int32: bool, right: bool, side: str | None,
                          sorter: Tensor | None) -> Tensor:
     if sorted_sequence.dim() != 1:
-        raise RuntimeError("torch.searchsorted(): input value can be a scalar only when boundaries tensor "
-                           "dimension is 1,"
-                           f" but we got boundaries tensor dim({sorted_sequence.dim()})")
+        raise RuntimeError("torch.searchsorted(): input value can be a scalar only when boundaries tensor dimension "
+                           f"is 1, but we got boundaries tensor dim({sorted_sequence.dim()})")
     value = _like_number(self, sorted_sequence)
     return ops.searchsorted(sorted_sequence, value, out_int32=out_int32, right=right, side=side, sorter=sorter)
 

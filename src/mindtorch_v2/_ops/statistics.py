@@ -23,9 +23,8 @@ _MODES = ("linear", "lower", "higher", "midpoint", "nearest")
 
 def _check_quantile(self: Tensor, q: Any, interpolation: str) -> None:
     if interpolation not in _MODES:
-        raise RuntimeError("quantile() interpolation must be one of linear, lower, higher, midpoint or nearest, "
-                           "but got "
-                           f"{interpolation}")
+        raise RuntimeError("quantile() interpolation must be one of linear, lower, higher, midpoint or nearest, but "
+                           f"got {interpolation}")
     if self.numel() == 0:
         raise RuntimeError("quantile() input tensor must be non-empty")
     if self.dtype is not _FLOAT32 and self.dtype is not _FLOAT64:
@@ -196,16 +195,13 @@ def _histogram_edges(self: Tensor, bins: Tensor, weight: Tensor | None, density:
     """The counts of items between edges (or in a number of equal bins), and the edges."""
     if bins.dim() != 1:
         raise RuntimeError(f"torch.histogram(): bins tensor should have one dimension, but got {bins.dim()} "
-                           "dimensions in "
-                           "the bins tensor for dimension 0")
+                           "dimensions in the bins tensor for dimension 0")
     if bins.dtype is not self.dtype:
-        raise RuntimeError("torch.histogramdd: input tensor and bins tensors should have the same dtype, but "
-                           "got input "
-                           f"with dtype {self.dtype!r} and bins for dimension 0 with dtype {bins.dtype!r}")
+        raise RuntimeError("torch.histogramdd: input tensor and bins tensors should have the same dtype, but got "
+                           f"input with dtype {self.dtype!r} and bins for dimension 0 with dtype {bins.dtype!r}")
     if bins.numel() == 0:
         raise RuntimeError("torch.histogram(): bins tensor should have at least 1 element, but got 0 elements in "
-                           "the bins "
-                           "tensor for dimension 0")
+                           "the bins tensor for dimension 0")
     _check_histogram(self)
     return _histogram_of(self, bins.clone(), weight, density)
 
@@ -225,9 +221,8 @@ def _histogram_bins(self: Tensor, bins: int, range: Sequence[float] | None, weig
 def _range_of(self: Tensor, range: Any) -> tuple[float, ...]:
     if range is not None:
         if len(range) != 2:
-            raise RuntimeError("torch.histogramdd: for a 1-dimensional histogram range should have 2 elements, "
-                               "but got "
-                               f"{len(range)}")
+            raise RuntimeError("torch.histogramdd: for a 1-dimensional histogram range should have 2 elements, but "
+                               f"got {len(range)}")
         low, high = range
     elif self.numel() == 0:
         low, high = 0.0, 1.0
@@ -358,8 +353,7 @@ def _cov_weights(rows: Tensor, fweights: Tensor | None, aweights: Tensor | None)
                                "dtype")
         if weights.numel() != rows.size(1):
             raise RuntimeError(f"cov(): expected {name} to have the same numel as there are observations in the "
-                               "input but "
-                               f"got {weights.numel()} != {rows.size(1)}")
+                               f"input but got {weights.numel()} != {rows.size(1)}")
         if weights.numel() and weights._readable and bool((weights < 0).any()):
             raise RuntimeError(f"cov(): {name} cannot be negative")
     if fweights is None or aweights is None:
