@@ -113,7 +113,7 @@ class Props(ctypes.Structure):
                 ("most", ctypes.c_size_t), ("rsv", ctypes.c_ubyte * 32)]
 pool = rt.made("aclrtMemPoolCreate", ctypes.byref(Props(0, 0, 0, 1, 0)))
 block = rt.made("aclrtMemPoolMallocAsync", 4096, pool, stream)
-e, f = rt.event(), rt.event()
+e, f, gate = rt.event(), rt.event(), rt.made("aclrtCreateEventWithFlag", SYNC)
 """
 HAND_OVER = """
 rt.must("aclrtRecordEvent", e, stream)
@@ -127,7 +127,8 @@ rt.fill(block, 1, 4096, other)
     [
         ("rt.fill(block, 1, 4096, other)", ["race: ", "aclrtMemPoolMallocAsync writes ptr (task", "aclrtMemsetAsync writes devPtr (task"]),
         (HAND_OVER + "rt.must('aclrtMemPoolFreeAsync', block, stream)", ["memory: ", "aclrtMemPoolFreeAsync", "aclrtMemsetAsync writes devPtr (task"]),
-        ("with rt.blocked(stream): rt.must('aclrtMemPoolFreeAsync', block, stream); rt.fill(block, 1, 4096, stream)",  # both are queued
+        ("rt.must('aclrtStreamWaitEvent', stream, gate); rt.must('aclrtMemPoolFreeAsync', block, stream)\n"
+         "rt.fill(block, 1, 4096, stream); rt.must('aclrtRecordEvent', gate, other)",  # queued before the block is given back
          ["memory: ", "aclrtMemsetAsync writes devPtr (task", "after aclrtMemPoolFreeAsync gave the memory back"]),
         ("rt.fill(a, 1, 4096, stream); rt.must('aclrtMemPoolFreeAsync', block, stream)\n"
          "while rt.aclrtStreamQuery(other, out(ctypes.c_int32)): pass\nimport time; time.sleep(0.05); rt.read(a, 4096)",
