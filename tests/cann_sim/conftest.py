@@ -41,7 +41,7 @@ def run_python() -> Callable[..., str]:
 
     def run(code: str, **settings: str) -> str:
         command = [sys.executable, "-m", "cann_sim", "run", sys.executable, "-c", code]
-        done = subprocess.run(command, env=os.environ | settings, capture_output=True, text=True, timeout=120)
+        done = subprocess.run(command, env=os.environ | settings, capture_output=True, text=True, timeout=600)
         assert done.returncode == 0, f"exit status {done.returncode}\n{done.stdout}{done.stderr}"
         return done.stdout
 

@@ -252,7 +252,7 @@ for _ in range(3):  # each time anew
 def test_processes_meet_by_a_rank_table(tmp_path: Path) -> None:
     body = JOIN.replace("TABLE", str(table(tmp_path, [0, 1])))
     started = [start(body, tmp_path / "root", rank) for rank in range(2)]
-    assert [p.communicate(timeout=60)[0] for p in started] == ["2 [3.0, 3.0, 3.0, 3.0]\n" * 3] * 2
+    assert [p.communicate(timeout=600)[0] for p in started] == ["2 [3.0, 3.0, 3.0, 3.0]\n" * 3] * 2
     assert not list(Path("/dev/shm").glob(f"cann_sim_ranks_{os.geteuid()}_*"))
 
 

@@ -19,7 +19,7 @@ from cann_tables import trust
 
 def cann_sim_command(*args: str, **settings: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "cann_sim", *args]
-    return subprocess.run(command, env=os.environ | settings, capture_output=True, text=True, timeout=120)
+    return subprocess.run(command, env=os.environ | settings, capture_output=True, text=True, timeout=600)
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def test_run_passes_arguments_and_status_on() -> None:
 
 def test_a_closed_pipe_ends_the_program_quietly() -> None:
     command = f"{sys.executable} -m cann_sim run yes | head -1; {sys.executable} -m cann_sim info | head -1"
-    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=120)
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=600)
     assert done.stdout.startswith("y\nhome")
     assert done.stderr == ""
 
@@ -144,7 +144,7 @@ def test_run_of_an_unknown_program() -> None:
 
 def test_env_prints_what_a_shell_can_read() -> None:
     exports = cann_sim_command("env").stdout
-    done = subprocess.run(["sh", "-c", exports + "echo $ASCEND_OPP_PATH"], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(["sh", "-c", exports + "echo $ASCEND_OPP_PATH"], capture_output=True, text=True, timeout=600)
     assert done.stdout.strip() == f"{cann_sim.home()}/opp"
 
 

@@ -183,6 +183,6 @@ resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY,) * 2)
 print(code, text.decode(), library.aclrtSetDevice(0))
 """
     library = f"{cann_sim.home()}/lib64/libascendcl.so"
-    done = subprocess.run([sys.executable, "-c", program, library], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", program, library], capture_output=True, text=True, timeout=600)
     expected = "200000 [200000] aclrtSetDevice: the host has no memory left 0\n"
     assert (done.returncode, done.stdout, done.stderr) == (0, expected, "")

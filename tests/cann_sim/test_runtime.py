@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
+import time
 
 from runtime import (
     DEFAULT_KIND,
@@ -296,7 +297,7 @@ def test_the_tasks_of_a_device_are_aborted(rt: Runtime) -> None:
     stream = rt.stream()
     never = rt.made("aclrtCreateEventWithFlag", SYNC)
     rt.must("aclrtStreamWaitEvent", stream, never)
-    rt.must("aclrtDeviceTaskAbort", 0, 5000)
+    rt.must("aclrtDeviceTaskAbort", 0, 600_000)
     assert rt.aclrtSynchronizeStream(stream) == 107022
     rt.sync(stream)
 
@@ -365,13 +366,14 @@ def test_events_tell_time(rt: Runtime) -> None:
     stream, start, end = rt.stream(), rt.event(), rt.event()
     milliseconds = ctypes.c_float()
     assert rt.aclrtEventElapsedTime(ctypes.byref(milliseconds), start, end) == 107006
+    begin = time.monotonic()
     rt.must("aclrtRecordEvent", start, stream)
     nap = HOST_FUNC(lambda _: threading.Event().wait(0.02) and None)
     rt.must("aclrtLaunchHostFunc", stream, nap, None)
     rt.must("aclrtRecordEvent", end, stream)
     rt.sync(stream)
     rt.must("aclrtEventElapsedTime", ctypes.byref(milliseconds), start, end)
-    assert 19 < milliseconds.value < 2000
+    assert 19 < milliseconds.value < (time.monotonic() - begin) * 1000  # the host's clock says the most
     assert rt.aclrtEventElapsedTime(ctypes.byref(milliseconds), end, start) == 107007
     without = rt.event(SYNC)
     rt.must("aclrtRecordEvent", without, stream)

@@ -488,17 +488,19 @@ for _ in range(1000):
 def test_the_host_waits_where_a_stream_is_full() -> None:
     """A full stream takes no task until it has done one: the thread that queues stands still until the gate opens."""
     run("""
-gate, queued = rt.made("aclrtCreateEventWithFlag", SYNC), []
+gate, queued, full = rt.made("aclrtCreateEventWithFlag", SYNC), [], threading.Event()
 rt.must("aclrtStreamWaitEvent", stream, gate)
 def queue():
     rt.must("aclrtSetDevice", 0)
     for i in range(8):
         rt.fill(a, i, 64, stream)
         queued.append(i)
+        if i == 2: full.set()        # with the wait itself, what the stream holds
 thread = threading.Thread(target=queue)
 thread.start()
-thread.join(0.3)
-assert thread.is_alive() and queued == [0, 1, 2], queued     # and the wait itself
+full.wait()
+thread.join(0.2)                    # a thread that does not stand still has queued more by now
+assert queued == [0, 1, 2], queued
 rt.must("aclrtRecordEvent", gate, other)
 thread.join()
 rt.sync(stream)

@@ -16,6 +16,16 @@ from dist_cases import World, case, failed
 dist_cases.CASES.clear()
 
 
+def say_over(w: World) -> None:
+    open(f"{sys.argv[7]}.over.{w.rank}", "w").close()
+
+
+def wait_until_over(w: World, rank: int) -> None:
+    """This process stays while another rank is in a case: its end would be another failure than the one looked for."""
+    while not os.path.exists(f"{sys.argv[7]}.over.{rank}"):
+        time.sleep(0.01)
+
+
 @case
 def more_all_reduce(w: World) -> Any:
     premul, flags = w.mine(4), w.torch.tensor([w.rank == 0, False, True], device=w.device)
@@ -90,14 +100,15 @@ def from_any(w: World) -> Any:
 
 @case
 def monitored(w: World) -> Any:
-    w.dist.monitored_barrier(timeout=datetime.timedelta(seconds=20))
+    w.dist.monitored_barrier(timeout=datetime.timedelta(seconds=600))
     if w.rank:
-        time.sleep(1)
-        return None
+        return wait_until_over(w, 0)
     try:
         w.dist.monitored_barrier(timeout=datetime.timedelta(seconds=0.3))
     except RuntimeError as error:
         return str(error)
+    finally:
+        say_over(w)
 
 
 @case
@@ -223,6 +234,7 @@ def _killed(w: World) -> Any:
 
 
 def hurried(w: World) -> Any:
+    w.dist.barrier()                              # all are there: what is late later is late on purpose
     return w.dist.new_group(timeout=datetime.timedelta(seconds=1.5))
 
 
@@ -230,9 +242,11 @@ def hurried(w: World) -> Any:
 def _late(w: World) -> Any:
     group = hurried(w)
     if w.rank == w.size - 1:
-        time.sleep(3)
-        return None
-    return w.dist.all_reduce(w.mine(4), group=group)
+        return wait_until_over(w, 0)
+    try:
+        return w.dist.all_reduce(w.mine(4), group=group)
+    finally:
+        say_over(w)
 
 
 @case
@@ -242,11 +256,13 @@ def _stalled(w: World) -> Any:
     for _ in range(100):                          # more than the watchdog queues without a query
         w.dist.all_reduce(w.mine(1), group=group)
     if w.rank == w.size - 1:
-        time.sleep(4)
-        return None
+        return wait_until_over(w, 0)
     t = w.mine(4)
-    w.dist.all_reduce(t, group=group)
-    return t.cpu()
+    try:
+        w.dist.all_reduce(t, group=group)
+        return t.cpu()
+    finally:
+        say_over(w)
 
 
 @case
@@ -295,10 +311,14 @@ def _waits_on_the_host(w: World) -> Any:
 @case
 def _another_collective(w: World) -> Any:
     group = hurried(w)
-    if w.rank == 0:
-        w.dist.all_reduce(w.mine(4), group=group)
-    else:
-        w.dist.recv(w.empty(4), 0, group)
+    try:
+        if w.rank == 0:
+            w.dist.all_reduce(w.mine(4), group=group)
+        else:
+            w.dist.recv(w.empty(4), 0, group)
+    finally:
+        say_over(w)
+        wait_until_over(w, 1 - w.rank)
 
 
 @case
@@ -310,13 +330,16 @@ def _aborted(w: World) -> Any:
     w.dist.all_reduce(w.mine(1), group=group)
     w.dist.barrier()
     if w.rank == w.size - 1:
-        time.sleep(2)
-        return None
-    threading.Timer(0.5, group.abort).start()
+        return wait_until_over(w, 0)
     work = w.dist.all_reduce(w.mine(4), group=group, async_op=True)
-    work.wait()
-    time.sleep(1)
-    w.dist.all_reduce(w.mine(4), group=group)     # where the wait is a stream's, the next call raises
+    abort = threading.Timer(0.5, group.abort)
+    abort.start()
+    try:
+        work.wait()
+        abort.join()
+        w.dist.all_reduce(w.mine(4), group=group)  # where the wait is a stream's, the next call raises
+    finally:
+        say_over(w)
 
 
 def expect_failure(name: str) -> None:

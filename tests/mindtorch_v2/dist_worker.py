@@ -19,7 +19,7 @@ def main(what: str, folder: str) -> None:
     rank = int(os.environ["RANK"])
     if what == "wait":
         open(f"{folder}/pid.{rank}", "w").write(str(os.getpid()))
-        time.sleep(60)
+        time.sleep(3600)
     torch.distributed.init_process_group("gloo")
     total = torch.tensor([rank + 1.0])
     torch.distributed.all_reduce(total)

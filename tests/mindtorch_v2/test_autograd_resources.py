@@ -115,7 +115,7 @@ def test_grad_mode_belongs_to_the_thread():
     seen = []
 
     def other() -> None:
-        inside.wait(10)
+        inside.wait()
         seen.append((mt.is_grad_enabled(), (x * 2).requires_grad, mt.is_inference_mode_enabled()))
     thread = threading.Thread(target=other)
     thread.start()

@@ -172,7 +172,7 @@ state = lambda n: {{f"x{{i}}": torch.full((1000,), n) for i in range(5)}}
 c.save(state(1), checkpoint_id={str(tmp_path)!r})
 c.save(state(2), checkpoint_id={str(tmp_path)!r}, planner=Killed())
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=600)
     assert done.returncode == -signal.SIGKILL, done.stderr
     found = {f"x{i}": mt.zeros(1000, dtype=mt.int64) for i in range(5)}
     mt.distributed.checkpoint.load(found, checkpoint_id=tmp_path)

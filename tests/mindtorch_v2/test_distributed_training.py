@@ -63,7 +63,7 @@ def test_the_example(npu: ModuleType, tmp_path: Path) -> None:
     """`make run-distributed`: two npus train the transformer."""
     command = [sys.executable, "-m", "mindtorch_v2.distributed.run", "--standalone", "--nproc-per-node=2",
                str(HERE.parents[1] / "examples" / "distributed.py"), "--steps", "3"]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
     losses = [float(loss) for loss in re.findall(r"loss (\d+\.\d+)", done.stdout)]
     assert losses and losses[-1] < losses[0] and "2 processes" in done.stdout

@@ -17,7 +17,7 @@ ENVIRON = {name: value for name, value in os.environ.items() if name != VARIABLE
 
 def run(*arguments: str, code: int = 0, **environ: str) -> str:
     """What a fresh Python prints; a test module is loaded over PyTorch, so nothing of this can run in here."""
-    done = subprocess.run([sys.executable, *arguments], env=ENVIRON | environ, capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, *arguments], env=ENVIRON | environ, capture_output=True, text=True, timeout=600)
     assert done.returncode == code, done.stderr
     return done.stdout + done.stderr
 
@@ -113,7 +113,7 @@ if __name__ == "__main__":
         queue = context.Queue()
         process = context.Process(target=child, args=(queue, torch.ones(2)))
         process.start()
-        print(method, queue.get(timeout=60))
+        print(method, queue.get(timeout=600))
         process.join()
         assert process.exitcode == 0
     for method in ("fork", "spawn"):
@@ -166,7 +166,7 @@ def test_the_choice_for_an_environment(tmp_path: Path) -> None:
     before = sorted(site.iterdir())
 
     def there(*arguments: str, code: int = 0) -> str:
-        done = subprocess.run([python, *arguments], env=ENVIRON, capture_output=True, text=True, timeout=60)
+        done = subprocess.run([python, *arguments], env=ENVIRON, capture_output=True, text=True, timeout=600)
         assert done.returncode == code, done.stderr
         return done.stdout + done.stderr
 
@@ -177,7 +177,7 @@ def test_the_choice_for_an_environment(tmp_path: Path) -> None:
     there("-m", "mindtorch_v2", "as-torch", "--install")
     assert "torch is mindtorch_v2" in there("-m", "mindtorch_v2", "as-torch")
     listed = subprocess.run([sys.executable, "-m", "pip", "--python", python, "list"], capture_output=True, text=True,
-                            env=ENVIRON, timeout=60).stdout
+                            env=ENVIRON, timeout=600).stdout
     assert "torch " in listed and "2.13.0" in listed
     assert there("-c", asked.replace("len(m.files('torch'))", "'ok'")) == "torch 2.13.0 ok\n"
     there("-m", "mindtorch_v2", "as-torch", "--remove")

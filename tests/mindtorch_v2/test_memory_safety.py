@@ -477,7 +477,7 @@ def in_thread(call: Any) -> Any:
     found: list[Any] = []
     worker = threading.Thread(target=lambda: found.append(call()))
     worker.start()
-    worker.join(30)
+    worker.join()
     return found[0]
 
 

@@ -31,13 +31,13 @@ def test_memory_is_shared(method: str) -> None:
     process = context.Process(target=_writes, args=(queue, back, given, weight))
     process.start()
     queue.put(sent)
-    mine, view, number, nothing = back.get(timeout=60)
+    mine, view, number, nothing = back.get(timeout=600)
     assert given.tolist() == [1, 1, 1] and sent.tolist() == [1, 7, 7] and weight.tolist() == [2, 2]
     assert number.item() == 3 and nothing.shape == (0, 2) and sent.is_shared()
     view.fill_(9)
     assert mine.tolist() == [0, 1, 9, 9], "a tensor and its view came as two pieces of memory"
     queue.put(None)
-    assert back.get(timeout=60) == ([0, 1, 9, 9], "Parameter", True)
+    assert back.get(timeout=600) == ([0, 1, 9, 9], "Parameter", True)
     process.join()
     assert process.exitcode == 0
 

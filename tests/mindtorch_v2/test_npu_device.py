@@ -102,7 +102,7 @@ for use in (torch.npu.init, torch.npu.synchronize, lambda: torch.ones(2, device=
         raise SystemExit("no error")
 """
     environment = {"PATH": "/usr/bin:/bin", "HOME": "/nonexistent", "PYTHONPATH": ":".join(filter(None, sys.path))}
-    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
     quiet, _, said = done.stdout.partition("--\n")
     assert quiet == "" and done.stderr == ""
@@ -355,11 +355,12 @@ def test_record_wait_and_query(npu: ModuleType) -> None:
 
 def test_elapsed_time_is_milliseconds(npu: ModuleType) -> None:
     start, end = npu.Event(enable_timing=True), npu.Event(enable_timing=True)
+    begin = time.monotonic()
     start.record()
     start.synchronize()
     time.sleep(0.03)
     end.record()
-    assert 25 < start.elapsed_time(end) < 3000
+    assert 29 < start.elapsed_time(end) < (time.monotonic() - begin) * 1000  # the host's clock says the most
     assert end.recorded_time() > start.recorded_time() > 0
 
 
@@ -523,7 +524,7 @@ assert start.elapsed_time(end) > 0 and torch.npu.mem_get_info()[1] > 0
 print(type(runtime.acl).__name__, acl_loader._home)
 """
     environment = os.environ | {"ASCEND_HOME_PATH": str(tmp_path), "PYTHONPATH": ":".join(filter(None, sys.path))}
-    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=600)
     assert (done.returncode, done.stdout, done.stderr) == (0, f"SimpleNamespace {tmp_path}\n", "")
 
 
@@ -544,7 +545,7 @@ if not (child := os.fork()):
 assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 4
 assert (tensor + 1).tolist() == [2, 2]
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
 
 
@@ -556,5 +557,5 @@ event = torch.npu.Stream(1).record_event()
 keep = torch.npu.Event(enable_timing=True)
 keep.record()
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=600)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

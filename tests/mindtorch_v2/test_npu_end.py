@@ -17,7 +17,7 @@ import mindtorch_v2 as torch
 def run(program: str, **settings: str) -> subprocess.CompletedProcess[str]:
     """A program in a process of its own, from its first import to the end of the interpreter."""
     env = os.environ | settings
-    return subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True, timeout=120)
+    return subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True, timeout=600)
 
 
 def test_what_was_made_before_an_end_is_refused_and_new_things_work(two: ModuleType) -> None:

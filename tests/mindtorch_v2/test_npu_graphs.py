@@ -243,7 +243,7 @@ graph = torch.npu.NPUGraph()
 with torch.npu.stream(stream):
     graph.capture_begin()                         # and the process ends in the midst of it
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=600)
     assert (done.returncode, done.stdout, done.stderr) == (0, "1\n", "")
 
 

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.usefixtures("npu")
 def run(code: str, **settings: str) -> subprocess.CompletedProcess[str]:
     """A program of its own with settings for CANN, which are read once a process."""
     return subprocess.run([sys.executable, "-c", "import mindtorch_v2 as torch\n" + textwrap.dedent(code)],
-                          env={**os.environ, **settings}, capture_output=True, text=True, timeout=120, check=False)
+                          env={**os.environ, **settings}, capture_output=True, text=True, timeout=600, check=False)
 
 
 def output(code: str, **settings: str) -> list[str]:
@@ -37,11 +37,15 @@ def output(code: str, **settings: str) -> list[str]:
 # ---- asynchronous execution ------------------------------------------------------------------------------------------
 def test_ops_return_before_they_ran() -> None:
     code = """
-        x = torch.ones(512, 512, device="npu")
-        torch.npu.synchronize()
+        import os
+        x, gate = torch.ones(512, 512, device="npu"), torch.npu.ExternalEvent()
+        if os.environ["ACL_LAUNCH_BLOCKING"] == "0":
+            gate.wait()                                  # nothing of it runs before the host has looked
         for _ in range(20):
             x = x @ x / 512
         busy = not torch.npu.current_stream().query()
+        with torch.npu.stream(torch.npu.Stream()):
+            gate.record()
         torch.npu.synchronize()
         print(busy, torch.npu.current_stream().query(), x[0, 0].item())
     """

@@ -164,14 +164,14 @@ except torch.OutOfMemoryError as error:
     print(str(error).split("\\n")[-1])
 """
     env = os.environ | {"OOM_SNAPSHOT_ENABLE": mode, "OOM_SNAPSHOT_PATH": str(tmp_path)}
-    done = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True, timeout=600)
     (file,) = tmp_path.iterdir()
     assert (done.returncode, done.stdout, done.stderr) == (0, f"A snapshot of the memory was written to {file}\n", "")
     made = pickle.loads(file.read_bytes())
     names = [frame["name"] for segment in made["segments"] for block in segment["blocks"] for frame in block["frames"]]
     assert bool(made["device_traces"][0]) is events and "<module>" in names and judge.segment_plot(made)
     blocked = subprocess.run([sys.executable, "-c", program], env=env | {"OOM_SNAPSHOT_PATH": str(file)}, text=True,
-                             capture_output=True, timeout=120)  # fmt: skip
+                             capture_output=True, timeout=600)  # fmt: skip
     assert "Not a directory" in blocked.stdout and not blocked.returncode  # the error is still that of the memory
 
 

@@ -285,14 +285,14 @@ def test_a_new_context_is_bound_again(monkeypatch: pytest.MonkeyPatch) -> None:
     def work() -> None:
         runtime.bind_thread(0)
         done.set()
-        step.wait(10)
+        step.wait()
         acl.calls.clear()
         runtime.bind_thread(0)
         answers.extend(call[0] for call in acl.calls)
 
     thread = threading.Thread(target=work)
     thread.start()
-    done.wait(10)
+    done.wait()
     runtime.get_runtime(0).finalize()
     runtime.get_runtime(0)
     step.set()
@@ -397,5 +397,5 @@ def test_error_names_agree_with_the_table_of_cann() -> None:
 
 def test_exit_is_quiet_where_no_npu_was_used() -> None:
     code = "import mindtorch_v2 as torch; torch.npu.is_available()"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=600)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

@@ -68,7 +68,7 @@ print("done", failed, flush=True)
 
 def run(program: str, *args: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-X", "faulthandler", "-c", HEAD + program, *args], env=dict(os.environ),
-                          capture_output=True, text=True, timeout=120)
+                          capture_output=True, text=True, timeout=600)
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -13,7 +13,7 @@ import mindtorch_v2 as mt
 def survives(program: str) -> None:
     """Runs a program in a process of its own, which must end well."""
     done = subprocess.run([sys.executable, "-X", "faulthandler", "-c", program + "\nprint('survived')"],
-                          capture_output=True, text=True, timeout=120)
+                          capture_output=True, text=True, timeout=600)
     assert done.returncode == 0 and done.stdout.endswith("survived\n"), done.stdout[-500:] + done.stderr[-3000:]
 
 

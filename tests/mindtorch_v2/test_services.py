@@ -85,7 +85,7 @@ time.sleep(60)
 """], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
     assert child.stdout.readline() == "10\n"
     os.killpg(child.pid, signal.SIGINT)  # as a terminal does
-    _, errors = child.communicate(timeout=60)
+    _, errors = child.communicate(timeout=600)
     assert errors.count("Traceback") == 1 and errors.endswith("KeyboardInterrupt\n"), errors
     assert child.returncode == -signal.SIGINT
 
@@ -95,17 +95,17 @@ def test_an_interrupt_while_tasks_are_sent_ends_the_process() -> None:
     program = """
 import signal, sys, time
 import mindtorch_v2 as torch
-signal.setitimer(signal.ITIMER_REAL, float(sys.argv[1]))
 signal.signal(signal.SIGALRM, signal.default_int_handler)
 data = torch.utils.data.TensorDataset(torch.arange(40))
 batches = iter(torch.utils.data.DataLoader(data, num_workers=1, prefetch_factor=1))
+signal.setitimer(signal.ITIMER_REAL, float(sys.argv[1]))
 while True:
     batches._post(batches.tasks[0], ("epoch", None))
 """
-    runs = [subprocess.Popen([sys.executable, "-c", program, str(0.6 + i / 50)], stderr=subprocess.PIPE, text=True)
+    runs = [subprocess.Popen([sys.executable, "-c", program, str(0.05 + i / 50)], stderr=subprocess.PIPE, text=True)
             for i in range(4)]
     for run in runs:
-        assert run.communicate(timeout=60)[1].splitlines()[-1] == "KeyboardInterrupt"
+        assert run.communicate(timeout=600)[1].splitlines()[-1] == "KeyboardInterrupt"
 
 
 def test_workers_end_with_a_parent_that_was_killed() -> None:
@@ -127,7 +127,7 @@ for batch in torch.utils.data.DataLoader(Slow(), num_workers=2, prefetch_factor=
     assert child.stdout.readline() == "in the midst\n"
     child.kill()
     try:
-        assert child.communicate(timeout=60)[0] == ""   # the workers hold its stdout open until they have ended
+        assert child.communicate(timeout=600)[0] == ""   # the workers hold its stdout open until they have ended
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(child.pid, signal.SIGKILL)
@@ -146,7 +146,7 @@ class Deadly(torch.utils.data.Dataset):
 torch.utils.data.dataloader.POLL_S = 3600.0
 for batch in torch.utils.data.DataLoader(Deadly(), num_workers=2, prefetch_factor=1):
     print(batch.item(), flush=True)
-"""], capture_output=True, text=True, timeout=60, check=False)
+"""], capture_output=True, text=True, timeout=600, check=False)
     assert done.stdout.startswith("0\n") and "exited unexpectedly" in done.stderr.splitlines()[-1]
 
 

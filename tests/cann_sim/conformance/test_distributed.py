@@ -82,7 +82,7 @@ def test_two_processes(case: str) -> None:
         for rank in range(2)
     ]
     try:
-        outputs = [process.communicate(timeout=120)[0] for process in started]
+        outputs = [process.communicate(timeout=600)[0] for process in started]
     finally:
         for process in started:
             process.kill()

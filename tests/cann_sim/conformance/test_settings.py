@@ -11,7 +11,7 @@ import pytest
 
 def run(code: str, **settings: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", "import torch\n" + code]
-    return subprocess.run(command, env=os.environ | settings, capture_output=True, text=True, timeout=120)
+    return subprocess.run(command, env=os.environ | settings, capture_output=True, text=True, timeout=600)
 
 
 TRAINING = """
