@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import time
 
 import pytest
 import torch
@@ -95,3 +96,10 @@ def test_dtypes_that_are_only_converted(dtype: torch.dtype, other: torch.dtype) 
         got = client().call("aclnnCast", source, target, torch.empty_like(want))
         assert got.dtype == target
         same(got.to(torch.complex128), want.to(torch.complex128))
+
+
+def test_a_stream_sleeps() -> None:
+    begin = time.monotonic()
+    client().call("aclnnSleep", [20_000_000])
+    assert time.monotonic() - begin >= 0.02
+    client().expect_code(161002, "aclnnSleep", [-1])

@@ -232,6 +232,17 @@ def test_adamw_with_tensors_for_numbers() -> None:
     same(param, want)
 
 
+@pytest.mark.parametrize("nesterov", [False, True])
+def test_adam_with_tensors_for_numbers(nesterov: bool) -> None:
+    param, grad, m, v = (sample((3, 4), torch.float32) for _ in range(4))
+    v = v.abs()
+    numbers = [torch.tensor([x]) for x in (0.8**2, 0.9**2, 0.1, 0.8, 0.9, 1e-6)]
+    mean, square = 0.8 * m + 0.2 * grad, 0.9 * v + 0.1 * grad * grad
+    step = 0.8 * mean + 0.2 * grad if nesterov else mean
+    want = param - 0.1 * (1 - 0.9**2) ** 0.5 / (1 - 0.8**2) * step / (square.sqrt() + 1e-6)
+    same(client().call("aclnnApplyAdam", param, m, v, *numbers, grad, False, nesterov), want, rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize("mode", [0, 1])
 @pytest.mark.parametrize("corrects", [False, True])
 def test_ema_adam(mode: int, corrects: bool) -> None:

@@ -73,7 +73,31 @@ def test_feed_forward(name: str, function: Any) -> None:
     none: list[Any] = [None] * 8
     close(client().call("aclnnFFN", x, w1, w2, None, b1, b2, *none, name, 0, torch.empty(3, 5)), want)
     close(client().call("aclnnFFNV3", x, w1, w2, None, b1, b2, *none, name, 0, False, torch.empty(3, 5)), want)
-    client().expect_code(NO_KERNEL, "aclnnFFN", x, w1, w2, [1, 2], b1, b2, *none, name, 0, torch.empty(3, 5))
+    client().expect_code(INVALID, "aclnnFFN", x, w1, w2, [1, 2], b1, b2, *none, name, 0, torch.empty(3, 5))
+
+
+@pytest.mark.parametrize(("name", "gate"), [("geglu", F.gelu), ("swiglu", F.silu), ("reglu", F.relu)])
+def test_feed_forward_of_experts(name: str, gate: Any) -> None:
+    x, w1, w2, b1, b2 = torch.randn(5, 4), torch.randn(2, 4, 6), torch.randn(2, 3, 5), torch.randn(2, 6), torch.randn(2, 5)
+    layer = lambda rows, e: (lambda h: (gate(h[:, :3]) * h[:, 3:]) @ w2[e] + b2[e])(rows @ w1[e] + b1[e])
+    want, none = torch.cat([layer(x[:2], 0), layer(x[2:], 1)]), [None] * 8
+    ends, out = torch.tensor([2, 5]), lambda: torch.empty(5, 5)
+    close(client().call("aclnnFFN", x, w1, w2, [2, 3], b1, b2, *none, name, 0, out()), want)
+    close(client().call("aclnnFFNV2", x, w1, w2, [2, 5], b1, b2, *none, name, 0, True, out()), want)
+    close(client().call("aclnnFFNV3", x, w1, w2, ends, b1, b2, *none, name, 0, True, out()), want)
+
+
+def test_feed_forward_of_integers() -> None:
+    x, w1, w2 = (torch.randint(-9, 9, size, dtype=torch.int8) for size in ((3, 4), (4, 6), (6, 5)))
+    b1, b2 = torch.randint(-9, 9, (6,), dtype=torch.int32), torch.randint(-9, 9, (5,), dtype=torch.int32)
+    scale, offset, first, second = torch.tensor([2.5]), torch.tensor([1.0]), torch.rand(6), torch.rand(5)
+    between = (F.relu((x.float() @ w1.float() + b1) * first) * scale + offset).round().clamp(-128, 127)
+    got = client().call("aclnnFFN", x, w1, w2, None, b1, b2, scale, offset, first, second, *[None] * 4, "relu", 0, torch.empty(3, 5))
+    close(got, (between @ w2.float() + b2) * second)
+    rows, shift1, shift2 = torch.randn(3, 4), torch.rand(6), torch.rand(5)
+    want = F.gelu(rows @ ((w1 + shift1) * first)) @ ((w2 + shift2) * second)
+    got = client().call("aclnnFFN", rows, w1, w2, *[None] * 7, first, second, shift1, shift2, "gelu", 0, torch.empty(3, 5))
+    close(got, want, 1e-3)
 
 
 def test_attention_by_parts() -> None:
@@ -210,6 +234,15 @@ def test_dynamic_quant_with_offsets() -> None:
     near(y, want)
     close(s, scale)
     close(o, offset, 1e-2)
+
+
+def test_dynamic_quant_in_groups() -> None:
+    x, smooth, ends = torch.randn(5, 16).half(), torch.rand(2, 16).half() + 0.5, torch.tensor([2, 5], dtype=torch.int32)
+    wide = x.float() * smooth.float()[[0, 0, 1, 1, 1]]
+    y, scale = client().call("aclnnDynamicQuantV2", x, smooth, ends, 2, torch.empty(5, 16, dtype=torch.int8), torch.empty(5), None)[:2]
+    near(y, rows_of(wide)[0])
+    close(scale, rows_of(wide)[1])
+    client().expect_code(INVALID, "aclnnDynamicQuantV2", x, smooth[0], ends, 2, torch.empty(5, 16, dtype=torch.int8), torch.empty(5), None)
 
 
 def only_on_a_950() -> None:

@@ -90,6 +90,12 @@ def test_what_is_refused(older: Older) -> None:
         older("Relu", [X], [X.clone(), X.clone()])
 
 
+def test_what_only_shows_while_it_runs_leaves_the_device_sound(older: Older) -> None:
+    with pytest.raises(CannError, match="500002.*StridedSlice: the output must be of the slice's shape"):
+        older("StridedSlice", [X, [0, 0], [2, 2], [1, 1]], [torch.empty(3, 3)])
+    same(older("Add", [X, Y], [torch.empty(3, 4)])[0], X + Y)
+
+
 def test_transposed_convolution_norm_and_replaced_items(older: Older) -> None:
     x, w, b = torch.randn(2, 3, 5, 5), torch.randn(3, 4, 3, 3), torch.randn(4)
     want = F.conv_transpose2d(x, w, b, 2, 1, 1)

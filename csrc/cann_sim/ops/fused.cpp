@@ -6,6 +6,7 @@
 
 #include "ops/attention.h"  // argument()
 #include "ops/pointwise.h"
+#include "ops/quant_matmul.h"
 
 namespace cann_sim {
 namespace {
@@ -120,38 +121,109 @@ void fused_product(Run& r) {
   copy(out, y);
 }
 
-// ---- feed-forward: activation(x weight1 + bias1) weight2 + bias2, without experts and quantisation ----------------------
-void check_ffn(const Call& c) {
-  const int activation = argument(c, {"activation"});
-  const std::string kind = c.string(activation);
-  EXPECT(kind == "gelu" || kind == "relu" || kind == "silu" || kind == "fastgelu", "activation %s is not supported", kind.c_str());
-  const int b1 = argument(c, {"bias1", "bias1Optional"}), b2 = argument(c, {"bias2", "bias2Optional"});
-  for (int i = 3; i < c.row->nargs; ++i) {
-    const Kind k = c.row->args[i].kind;
-    const bool given = is_tensor(k) ? i != b1 && i != b2 && !is_output(k) && has(c, i) : k == Kind::k_ints && c.ints(i).size();
-    if (given) refuse(561003, "%s with %s is not computed", c.name(), c.row->args[i].name);
+// ---- feed-forward: activation(x weight1 + bias1) weight2 + bias2, with weights of their own for the rows of each expert ----
+// Integers are scaled after each product and made integers again in between (scale, offset); weights alone may be integers,
+// with antiquant scales and offsets.
+struct Ffn {
+  int tokens, b1, b2, scale, offset, deq1, deq2, anti1, anti2, shift1, shift2, activation, ends, out;
+  explicit Ffn(const Call& c)
+      : tokens(argument(c, {"expertTokens", "expertTokensOptional"})), b1(argument(c, {"bias1", "bias1Optional"})),
+        b2(argument(c, {"bias2", "bias2Optional"})), scale(argument(c, {"scale", "scaleOptional"})),
+        offset(argument(c, {"offset", "offsetOptional"})), deq1(argument(c, {"deqScale1", "deqScale1Optional"})),
+        deq2(argument(c, {"deqScale2", "deqScale2Optional"})), anti1(argument(c, {"antiquantScale1", "antiquantScale1Optional"})),
+        anti2(argument(c, {"antiquantScale2", "antiquantScale2Optional"})),
+        shift1(argument(c, {"antiquantOffset1", "antiquantOffset1Optional"})),
+        shift2(argument(c, {"antiquantOffset2", "antiquantOffset2Optional"})), activation(argument(c, {"activation"})),
+        ends(argument(c, {"tokensIndexFlag"})), out(c.row->nargs - 1) {}
+  bool by_experts(const Call& c) const {
+    return c.row->args[tokens].kind == Kind::k_ints ? c.given(tokens) && c.ints(tokens).size() : has(c, tokens);
   }
+};
+bool is_gated(const std::string& kind) { return kind == "geglu" || kind == "swiglu" || kind == "reglu"; }
+
+void check_ffn(const Call& c) {
+  const Ffn at(c);
+  const std::string kind = c.string(at.activation);
+  const bool gated = is_gated(kind);
+  EXPECT(gated || kind == "gelu" || kind == "relu" || kind == "silu" || kind == "fastgelu", "activation %s is not supported", kind.c_str());
   const TensorMeta &x = c.tensor(0), &w1 = c.tensor(1), &w2 = c.tensor(2);
-  EXPECT(w1.ndim == 2 && w2.ndim == 2 && x.ndim >= 2 && x.sizes[x.ndim - 1] == w1.sizes[0] && w1.sizes[1] == w2.sizes[0],
+  const int experts = at.by_experts(c);
+  EXPECT(w1.ndim == 2 + experts && w2.ndim == w1.ndim && x.ndim >= 2 && x.sizes[x.ndim - 1] == w1.sizes[experts] &&
+             w1.sizes[experts + 1] == w2.sizes[experts] * (1 + gated) && (!experts || w1.sizes[0] == w2.sizes[0]),
          "x %s, weight1 %s and weight2 %s do not fit", describe(x).c_str(), describe(w1).c_str(), describe(w2).c_str());
+  const int64_t count = c.row->args[at.tokens].kind == Kind::k_ints ? (experts ? int64_t(c.ints(at.tokens).size()) : 0) : experts ? c.tensor(at.tokens).numel() : 0;
+  EXPECT(!experts || count == w1.sizes[0], "%ld expertTokens for the weights of %ld experts", long(count), long(w1.sizes[0]));
+  if (x.dtype == ACL_INT8) EXPECT(has(c, at.scale) && has(c, at.deq1) && has(c, at.deq2) && !gated, "int8 needs scale, deqScale1, deqScale2 and an activation without a gate");
+  else EXPECT((w1.dtype == ACL_INT8) == has(c, at.anti1) && (w2.dtype == ACL_INT8) == has(c, at.anti2), "weights of int8 need antiquantScale1 and 2");
   Sizes out = sizes_of(x);
-  out.back() = w2.sizes[1];
-  expect_shape(c, c.row->nargs - 1, out);
+  out.back() = w2.sizes[experts + 1];
+  expect_shape(c, at.out, out);
+}
+Value activated(const Value& x, const std::string& kind) {
+  if (is_gated(kind)) {
+    const int64_t half = x.size(-1) / 2;
+    const Value gate = activated(x.narrow(x.ndim - 1, 0, half), kind == "geglu" ? "gelu" : kind == "swiglu" ? "silu" : "relu");
+    return times(gate, x.narrow(x.ndim - 1, half, half));
+  }
+  if (kind == "gelu") return pointwise("gelu", mt::kFloat, {x}, {string("none")});
+  if (kind != "fastgelu") return pointwise(kind.c_str(), mt::kFloat, {x});
+  return times(x, pointwise("sigmoid", mt::kFloat, {times(x, full({}, mt::kFloat, 1.702))}));
 }
 void ffn(Run& r) {
   const Call& c = r.call;
-  const std::string kind = c.string(argument(c, {"activation"}));
-  const int b1 = argument(c, {"bias1", "bias1Optional"}), b2 = argument(c, {"bias2", "bias2Optional"});
-  const Value x = r.tensor(0), w1 = r.tensor(1), w2 = r.tensor(2), out = r.tensor(c.row->nargs - 1);
-  Sizes inner = x.shape();
-  inner.back() = w1.size(1);
-  Value y = product(x, w1, inner);
-  if (has(c, b1)) y = plus(y, r.tensor(b1));
-  if (kind == "gelu") y = pointwise("gelu", mt::kFloat, {y}, {string("none")});
-  else if (kind != "fastgelu") y = pointwise(kind.c_str(), mt::kFloat, {y});
-  else y = times(y, pointwise("sigmoid", mt::kFloat, {times(y, full({}, mt::kFloat, 1.702))}));
-  y = product(y, w2, out.shape());
-  copy(out, has(c, b2) ? plus(y, r.tensor(b2)) : y);
+  const Ffn at(c);
+  const std::string kind = c.string(at.activation);
+  const bool integers = c.tensor(0).dtype == ACL_INT8;
+  const Value out = r.tensor(at.out), rows = r.tensor(0).dense().reshape({-1, r.tensor(0).size(-1)});
+  const Value results = empty({rows.size(0), out.size(-1)}, mt::kFloat);
+  // Argument i of an expert (or of the only one, -1); what is absent stays so.
+  auto of = [&](int i, int64_t expert) {
+    if (!has(c, i)) return Value();
+    const Value v = c.tensor(i).dtype == ACL_UINT64 || c.tensor(i).dtype == ACL_INT64 ? scale_of(r, i) : wide(r.tensor(i));
+    return expert < 0 ? v : v.select(0, expert);
+  };
+  auto layer = [&](const Value& x, int64_t expert, const Value& into) {
+    if (!x.size(0)) return;
+    auto weight = [&](int i, int scale, int shift) {
+      Value w = of(i, expert);
+      if (integers || !has(c, scale)) return w;
+      if (has(c, shift)) w = plus(w, of(shift, expert));
+      return times(w, of(scale, expert));
+    };
+    auto linear = [&](const Value& from, const Value& w, int bias, int deq) {
+      Value y = product(from, w, {from.size(0), w.size(1)});
+      if (has(c, bias)) y = plus(y, of(bias, expert));
+      return integers ? times(y, of(deq, expert)) : y;
+    };
+    Value y = activated(linear(wide(x), weight(1, at.anti1, at.shift1), at.b1, at.deq1), kind);
+    if (integers) {
+      y = times(y, of(at.scale, expert));
+      if (has(c, at.offset)) y = plus(y, of(at.offset, expert));
+      y = y.dense();
+      for (int64_t i = 0, n = y.numel(); i < n; ++i) y.ptr<float>()[i] = std::min(127.f, std::max(-128.f, std::nearbyint(y.ptr<float>()[i])));
+    }
+    copy(into, linear(y, weight(2, at.anti2, at.shift2), at.b2, at.deq2));
+  };
+  if (!at.by_experts(c)) {
+    layer(rows, -1, results);
+  } else {
+    Sizes counts;
+    if (c.row->args[at.tokens].kind == Kind::k_ints) counts.assign(c.ints(at.tokens).begin(), c.ints(at.tokens).end());
+    else {
+      const Value v = r.tensor(at.tokens).to(mt::kInt64).dense();
+      counts.assign(v.ptr<int64_t>(), v.ptr<int64_t>() + v.numel());
+    }
+    const bool ends = at.ends >= 0 && c.integer(at.ends);
+    int64_t begin = 0;
+    for (size_t e = 0; e < counts.size(); ++e) {
+      const int64_t end = ends ? counts[e] : begin + counts[e];
+      if (end < begin || end > rows.size(0))
+        throw DeviceFault(ACL_ERROR_RT_AICORE_EXCEPTION, std::string(c.name()) + ": expertTokens do not fit the rows of x");
+      layer(rows.narrow(0, begin, end - begin), int64_t(e), results.narrow(0, begin, end - begin));
+      begin = end;
+    }
+  }
+  copy(out, results.reshape(out.shape()));
 }
 
 // ---- attention by parts: (attn, max, sum) twice, actualSeqQlen?, layout?, [that of max and sum?], then the three of both ------------------------

@@ -150,10 +150,11 @@ struct Dynamic {
 void check_dynamic(const Call& c) {
   const Dynamic at(c);
   const TensorMeta& x = c.tensor(0);
-  if (has(c, at.group)) refuse(561003, "%s in groups is not computed", c.name());
   EXPECT(x.ndim > 0, "x has no dims");
   const int64_t width = x.sizes[x.ndim - 1];
-  expect_row(c, at.smooth, width);
+  if (has(c, at.group)) EXPECT(has(c, at.smooth) && c.tensor(at.smooth).numel() == width * c.tensor(at.group).numel(),
+                               "groupIndex needs a row of smoothScales for each of its groups");
+  else expect_row(c, at.smooth, width);
   expect_int8(c, at.y);
   expect_same_shape(c, at.y, 0);
   const std::string by = at.scaled_by(c);
@@ -161,10 +162,24 @@ void check_dynamic(const Call& c) {
   const int64_t scales = by == "pertensor" ? 1 : by == "perchannel" ? x.numel() / std::max<int64_t>(x.ndim > 1 ? x.sizes[x.ndim - 2] : 1, 1) : width ? x.numel() / width : 0;
   EXPECT(c.tensor(at.scale).numel() == scales, "scaleOut %s has no %ld items", describe(c.tensor(at.scale)).c_str(), long(scales));
 }
+// Rows times the scales of their group, whose ends `groups` says.
+Value smoothed(Run& r, const Value& x, const Value& scales, const Value& groups) {
+  const Value ends = groups.to(mt::kInt64).dense(), made = wide(x).reshape({-1, x.size(-1)});
+  int64_t row = 0;
+  for (int64_t g = 0; g < ends.numel(); ++g) {
+    const int64_t end = ends.ptr<int64_t>()[g];
+    if (end < row || end > made.size(0))
+      throw DeviceFault(ACL_ERROR_RT_AICORE_EXCEPTION, std::string(r.call.name()) + ": groupIndex does not fit the rows of x");
+    if (end > row) copy(made.narrow(0, row, end - row), times(made.narrow(0, row, end - row), scales.select(0, g)));
+    row = end;
+  }
+  return made.reshape(x.shape());
+}
 void run_dynamic(Run& r) {
   const Dynamic at(r.call);
   Value x = r.tensor(0), y = r.tensor(at.y);
-  if (has(r.call, at.smooth)) x = times(x, r.tensor(at.smooth).reshape({-1}));
+  if (has(r.call, at.group)) x = smoothed(r, x, wide(r.tensor(at.smooth)).reshape({-1, x.size(-1)}), r.tensor(at.group));
+  else if (has(r.call, at.smooth)) x = times(x, r.tensor(at.smooth).reshape({-1}));
   const std::string by = at.scaled_by(r.call);
   if (by == "perchannel" && x.ndim > 1) x = x.transpose(-1, -2), y = y.transpose(-1, -2);
   const Value made = empty(by == "pertensor" ? Sizes{1, x.numel()} : x.shape(), mt::kInt8);

@@ -13,21 +13,33 @@ std::map<std::string, OlderOp>& table() {
   return one;
 }
 
+int64_t bytes_of(const OlderOperand& o) { return o.numel() * element_size(o.dtype); }
+
 class OlderTask final : public Task {
  public:
   OlderTask(const OlderOp& row, std::vector<OlderOperand> in, std::vector<OlderOperand> out, const aclopAttr* attr,
             std::shared_ptr<std::map<size_t, Sizes>> found)
       : row_(row), in_(std::move(in)), out_(std::move(out)), attr_(attr ? new aclopAttr(*attr) : nullptr), found_(std::move(found)) {}
+  // A card's compiler would have refused before anything ran: the device stays sound, and who waits is told once.
   void run() override {
     Older call(row_.name, in_, out_, attr_.get(), found_.get());
-    row_.run(call);
+    Pins pins;                          // memory that is gone is a fault as that of any other task
+    for (const auto* operands : {&in_, &out_})
+      for (const OlderOperand& o : *operands)
+        if (o.given() && o.host.empty() && o.numel()) pins.resolve(o.data, static_cast<size_t>(bytes_of(o)));
+    try {
+      row_.run(call);
+    } catch (const DeviceFault& fault) {
+      if (fault.code != ACL_ERROR_RT_AICPU_EXCEPTION && fault.code != ACL_ERROR_RT_AICORE_EXCEPTION) throw;
+      throw DeviceFault(ACL_ERROR_GE_FAILURE, fault.what());
+    }
   }
   const char* name() const override { return row_.name; }
   void list_uses(std::vector<Access>& uses) const override {
     auto list = [&](const std::vector<OlderOperand>& operands, bool writes) {
       for (const OlderOperand& o : operands)
         if (o.given() && o.host.empty() && o.numel())
-          uses.push_back({o.data, static_cast<size_t>(o.numel() * element_size(o.dtype)), writes, writes ? "an output" : "an input", true});
+          uses.push_back({o.data, static_cast<size_t>(bytes_of(o)), writes, writes ? "an output" : "an input", true});
     };
     list(in_, false);
     list(out_, true);
@@ -39,8 +51,6 @@ class OlderTask final : public Task {
   std::unique_ptr<aclopAttr> attr_;
   std::shared_ptr<std::map<size_t, Sizes>> found_;
 };
-
-int64_t bytes_of(const OlderOperand& o) { return o.numel() * element_size(o.dtype); }
 
 // What the client sent, for a message: 2 inputs int32 [2, 3], float32 [], attributes axis=-1 mode="sum"
 std::string listed(const std::vector<int64_t>& items) {

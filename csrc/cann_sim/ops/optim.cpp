@@ -68,6 +68,30 @@ void run_adamw_tensors(Run& run) {
   copy(run.tensor(2), v);
 }
 
+// ApplyAdam(var, m, v, beta1Power, beta2Power, lr, beta1, beta2, epsilon, grad, useLocking, useNesterov): the powers are those
+// of this step; m and v are changed too.
+void check_adam_tensors(const Call& c) {
+  expect_like(c, 0, {1, 2, 9});
+  for (int i = 3; i < 9; ++i) expect_one_element(c, i);
+}
+void run_adam_tensors(Run& run) {
+  auto at = [&](int i) { return item(run.tensor(i)); };
+  auto wide = [&](int i) { return run.tensor(i).to(mt::kDouble).dense(); };
+  const double beta1 = at(6), beta2 = at(7), eps = at(8), rate = at(5) * std::sqrt(1 - at(4)) / (1 - at(3));
+  const bool nesterov = run.call.integer(11);
+  const Value param = wide(0), m = wide(1), v = wide(2), grad = wide(9);
+  for (int64_t i = 0, n = param.numel(); i < n; ++i) {
+    const double g = grad.ptr<double>()[i];
+    double &mean = m.ptr<double>()[i], &square = v.ptr<double>()[i];
+    mean += (1 - beta1) * (g - mean);
+    square += (1 - beta2) * (g * g - square);
+    param.ptr<double>()[i] -= rate * (nesterov ? beta1 * mean + (1 - beta1) * g : mean) / (std::sqrt(square) + eps);
+  }
+  copy(run.tensor(0), param);
+  copy(run.tensor(1), m);
+  copy(run.tensor(2), v);
+}
+
 // ApplyFusedEmaAdam(grad, var, m, v, s, step, lr, emaDecay, beta1, beta2, eps, mode, biasCorrection, weightDecay):
 // `step` counts this one; mode 0 decays through the gradient, 1 apart from it; s is the running mean of the parameter.
 void check_ema_adam(const Call& c) {
@@ -192,6 +216,7 @@ void run_update_scale(Run& run) {
 
 const Op ops[] = {
     {"aclnnApplyAdamWV2", check_adamw, run_adamw},
+    {"aclnnApplyAdam", check_adam_tensors, run_adam_tensors},
     {"aclnnApplyAdamW", check_adamw_tensors, run_adamw_tensors},
     {"aclnnApplyFusedEmaAdam", check_ema_adam, run_ema_adam},
     {"aclnnFusedAdamw", check_fused_adamw, run_fused_adamw},
