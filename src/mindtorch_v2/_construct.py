@@ -68,6 +68,8 @@ def asarray(obj: Any, *, dtype: DType | None = None, device: Any = None, copy: b
             warnings.warn("torch.asarray: unspecified requires_grad now defaults to obj.requires_grad instead of False. Pass "
                           "requires_grad=False explicitly to get the old behavior and silence this warning.", stacklevel=2)
         made = obj.to(device=device, dtype=dtype, copy=bool(copy))
+    elif copy is False and hasattr(obj, "__array_interface__"):
+        return asarray(as_tensor(obj), dtype=dtype, device=device, copy=False, requires_grad=requires_grad)
     elif copy is False and isinstance(obj, (list, tuple, range)):
         raise ValueError("can't alias arbitrary sequence into a tensor.")
     else:
@@ -79,8 +81,9 @@ def asarray(obj: Any, *, dtype: DType | None = None, device: Any = None, copy: b
 
 def from_numpy(ndarray: Any) -> Tensor:
     """A tensor that shares an array's memory."""
-    if type(ndarray).__name__ != "ndarray" and not hasattr(ndarray, "__array_interface__"):
-        raise TypeError(f"expected np.ndarray (got {type(ndarray).__name__})")
+    if "ndarray" not in [kind.__name__ for kind in type(ndarray).__mro__]:
+        kind = type(ndarray)
+        raise TypeError(f"expected np.ndarray (got {'numpy.' * (kind.__module__ == 'numpy')}{kind.__name__})")
     return _C._from_array(ndarray)
 
 

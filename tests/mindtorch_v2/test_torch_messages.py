@@ -46,6 +46,46 @@ def test_errors(line: str) -> None:
 
 
 @pytest.mark.parametrize("line", [
+    "torch.arange(0, 1, 0.1, dtype=torch.int64)", "torch.range(0, float('nan'))", "torch.range(5, 0)", "torch.range(1)",
+    "torch.zeros(1, dtype=torch.int32, requires_grad=True)", "torch.ones(1).int().requires_grad_()",
+    "torch.from_numpy(np.zeros(1)[0])", "torch.narrow(torch.ones(3), 0, torch.tensor([0]), 1)",
+    "torch.narrow_copy(torch.ones(2), -4, 0, 0)", "m = torch.tensor([True, False])\ntorch.masked_select(m.clone(), m, out=m)",
+    "i = torch.arange(3)\ntorch.gather(i.clone(), 0, i[1:], out=i[:1])", "torch.asarray(np.arange(3), dtype=torch.float32, copy=False)",
+    "torch.frombuffer([1], dtype=torch.uint8)", "torch.frombuffer(bytearray(b'ab'), dtype=torch.uint8, count=0)",
+    "torch.randperm(-1)", "torch.randperm(5, dtype=torch.bool)", "torch.vander(torch.arange(3), -1)", "torch.block_diag(1)",
+    "torch.column_stack(())", "torch.linspace(torch.tensor([0.]), 10, 5)", "torch.ones(2, 1, 1).squeeze((1, 1))",
+    "torch.ones(2).size('a')", "torch.ones(2, 3)[0, 5]", "torch.ones(2, 3)[None, 0, 5]", "torch.arange(5, dtype=torch.uint16)",
+    "torch.cat((torch.ones(1), torch.ones(1)), out=torch.empty(2, dtype=torch.int64))",
+    "torch.sum(torch.ones(2), 0, dtype=torch.float64, out=torch.empty(()))", "torch.max(torch.ones(2), 0, out=(torch.empty(()),))",
+    "torch.where(torch.tensor([True]), torch.tensor([1]), torch.tensor([2]), out=torch.empty(1))",
+    "torch.isneginf(torch.ones(1), out=torch.empty(1))", "torch.nonzero(torch.ones(1), out=torch.empty(0))",
+    "torch.searchsorted(torch.tensor([1, 3]), torch.tensor([2]), out=torch.empty(1))",
+    "torch.quantile(torch.ones(2), 0.5, out=torch.empty((), dtype=torch.float64))",
+    "torch.frexp(torch.ones(1), out=(torch.empty(1), torch.empty(1)))", "torch.unique(torch.ones(0, 2), dim=1)",
+    "torch.logsumexp(torch.ones(2), 0, out=torch.empty((), dtype=torch.int64))", "torch.argmax(torch.ones(0))",
+    "torch.aminmax(torch.ones(0, 3), dim=0)", "torch.linalg.vector_norm(torch.ones(0, 2), float('inf'), 0)",
+    "torch.linalg.vector_norm(torch.tensor([1j]), dtype=torch.float32)", "torch.norm(torch.ones(2, 3), 'fro', dim=(0, 1, 2))",
+    "torch.dist(torch.tensor([1]), torch.tensor([2]))", "torch.cumulative_trapezoid(torch.tensor([True, False]))",
+    "torch.cumulative_trapezoid(torch.ones(3), torch.ones(2))", "torch.diff(torch.ones(2, 3), prepend=torch.ones(3, 3))",
+    "torch.gradient(torch.ones(3, 3), spacing=(1.,))", "torch.topk(torch.tensor([True]), 1)", "torch.bucketize(torch.ones(1), torch.ones(()))",
+    "torch.index_add(torch.zeros(3), 0, torch.tensor([0, 0]), torch.tensor([1, 2]))",
+    "torch.index_copy(torch.zeros(3, 2), 0, torch.tensor([0, 1]), torch.ones(2, 3))",
+    "torch.index_reduce(torch.ones(3), 0, torch.tensor([0]), torch.ones(1), 'sum')",
+    "torch.masked_fill(torch.ones(2), torch.tensor([1, 0]), 5)", "torch.nonzero_static(torch.ones(1), size=-1)",
+    "torch.masked_scatter(torch.ones(2), torch.tensor([True, True]), torch.tensor([9, 8]))"])
+def test_errors_of_creation_reductions_and_indexing(line: str) -> None:
+    check_lines(line, message=True)
+
+
+@pytest.mark.parametrize("line", [
+    "torch.nonzero(torch.tensor([[0, 1], [2, 0]]))", "torch.argwhere(torch.ones(2, 3)).stride()",
+    "torch.nonzero_static(torch.ones(2, 3), size=4).stride()", "torch.unravel_index(torch.tensor([5, 1]), (2, 3))",
+    "torch.range(0.5, 3, dtype=torch.int64)", "x = torch.empty(3)\ntorch.zeros(2, out=x)\nx"])
+def test_strides_and_shapes(line: str) -> None:
+    check_lines(line)
+
+
+@pytest.mark.parametrize("line", [
     "torch.ones(3, dtype=torch.chalf).sum()", "torch.nn.functional.pad(torch.ones(1, 2, 3, dtype=torch.bool), (1, 1), mode='reflect')",
     "torch.nn.functional.avg_pool3d(torch.ones(1, 2, 3, 4, 5, dtype=torch.float16), 1)", "torch.eye(2, dtype=torch.chalf)",
     "torch.nn.functional.interpolate(torch.ones(1, 2, 3, dtype=torch.uint8), 4, mode='linear')",
@@ -59,7 +99,9 @@ def test_dtypes_without_a_kernel(line: str) -> None:
 
 @pytest.mark.parametrize("line", [
     "torch.tensor(torch.ones(2))", "torch.ones(2, 3)[torch.ones(2, 3).byte()]", "torch.asarray(torch.ones(2, requires_grad=True))",
-    "torch.nn.Linear(1, 1).register_full_backward_hook(lambda m, i, o: None) and None"])
+    "torch.nn.Linear(1, 1).register_full_backward_hook(lambda m, i, o: None) and None",
+    "torch.add(torch.ones(1), 1, out=torch.empty(2))", "torch.zeros(2, out=torch.ones(3))", "torch.eye(2, out=torch.empty(3))",
+    "torch.arange(5, out=torch.empty(2))", "torch.linspace(0, 1, 3, out=torch.empty(2))"])
 def test_warnings(line: str) -> None:
     def said(library: Any) -> list[str]:
         with warnings.catch_warnings(record=True) as caught:

@@ -5,6 +5,7 @@
 # cython: allow_none_for_extension_args=False
 """The lowest part of the core: dtypes, devices, storages, tensors, numbers, generators, and the interface of backends."""
 cimport cython
+from cpython.buffer cimport PyObject_CheckBuffer
 from mindtorch_v2._C.python cimport *
 from mindtorch_v2._C.library cimport *
 

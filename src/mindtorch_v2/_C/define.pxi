@@ -35,7 +35,8 @@ def _define(str name, str overload_name, str schema, list params, list returns, 
     ov.number_first = 0 if numbers == "other" else 2 if numbers == "all" else 1
     for item in lacks:
         ov.lacks |= <uint64_t>1 << dtype_id(item)
-    ov.out_body = out if callable(out) else out_words(out, family)
+    bodies = [o for o in (out if isinstance(out, tuple) else (out,)) if callable(o)]
+    ov.out_body = bodies[0] if bodies else out_words(out, family)
     ov.out_apart = "apart" in (out if isinstance(out, tuple) else (out,))
     ov.whole = whole
     if guard not in GUARDS:

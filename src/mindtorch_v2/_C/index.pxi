@@ -10,7 +10,7 @@ cdef object get_item(TensorBase self, object index):
         if self.rank == 0:
             raise IndexError("invalid index of a 0-dim tensor. Use `tensor.item()` in Python or `tensor.item<T>()` in C++ "
                              "to convert a 0-dim tensor to a number")
-        check_index(self, 0, index)
+        check_index(self, 0, index, 0)
         return hot_call3(hot.select, self, 0, index) if layers else plain_select(self, 0, index)
     value, indices = apply_basic(self, index)
     if indices is None:
@@ -52,6 +52,20 @@ cdef inline bint layered(TensorBase self) noexcept:
     return modes().interposed() or (tp != tensor_type and tp != parameter_type)
 
 
+cdef int64_t dim_number(str name, object dim) except? -1:
+    """The dim that a method was given."""
+    if not fits_int(<PyObject*>dim):
+        raise TypeError(f"{name}(): argument 'dim' (position 1) must be int, not {type(dim).__name__}")
+    return read_int(dim)
+
+
+cdef int refuse_integers(TensorBase self, bint requires_grad, str kinds) except -1:
+    """Of integers there is no gradient."""
+    if requires_grad and not is_differentiable(self.dt):
+        raise RuntimeError(f"only Tensors of {kinds} can require gradients")
+    return 0
+
+
 cdef inline object select_item(TensorBase self, int64_t dim, object index):
     return hot_call3(hot.select, self, dim, index) if layered(self) else plain_select(self, dim, index)
 
@@ -64,10 +78,11 @@ cdef inline object plain_select(TensorBase self, int64_t dim, object index):
     return run_view(<Overload>hot.select.rows[0], s)
 
 
-cdef int check_index(TensorBase self, int dim, object index) except -1:
+cdef int check_index(TensorBase self, int dim, object index, int shown) except -1:
+    """shown: what the message calls the dim; as in torch, where the index stands among others."""
     cdef int64_t i = read_int(index)
     if i < -self.sizes[dim] or i >= self.sizes[dim]:
-        raise IndexError(f"index {i} is out of bounds for dimension {dim} with size {self.sizes[dim]}")
+        raise IndexError(f"index {i} is out of bounds for dimension {shown} with size {self.sizes[dim]}")
     return 0
 
 
@@ -76,7 +91,7 @@ cdef tuple apply_basic(TensorBase self, object index):
     list with one entry (or None) per dim of the view, or None."""
     cdef tuple items = index if isinstance(index, tuple) else ((index,) if not is_index_sequence(index) else tuple(index))
     cdef TensorBase value = self
-    cdef int dim = 0, consumed = 0, d, rank
+    cdef int dim = 0, consumed = 0, d, rank, position
     cdef object entry
     cdef PyObject* s[5]
     cdef list found = None
@@ -85,7 +100,7 @@ cdef tuple apply_basic(TensorBase self, object index):
     rank = self.rank                             # an index that is an object of its own may change self
     if consumed > rank:
         raise IndexError(f"too many indices for tensor of dimension {rank}")
-    for item in items:
+    for position, item in enumerate(items):
         if item is None:
             value = tensor_arg(hot_call2(hot.unsqueeze, value, dim))
             dim += 1
@@ -103,7 +118,7 @@ cdef tuple apply_basic(TensorBase self, object index):
             entry = read_int(item)               # runs the object's own __index__: before value is looked at
             if dim >= value.rank:
                 raise IndexError(f"too many indices for tensor of dimension {rank}")
-            check_index(value, dim, entry)
+            check_index(value, dim, entry, position)
             value = select_item(value, dim, entry)
         elif isinstance(item, str):
             raise TypeError("new(): invalid data type 'str'")

@@ -11,12 +11,17 @@ cdef str c_word(int dt):
     return C_WORDS.get(word, "c10::" + word)
 
 
+def _c_word(kind) -> str:
+    """The same, of a dtype's object."""
+    return c_word(dtype_id(kind))
+
+
 cdef object run_out(Op op, Overload ov, PyObject** s, object out):
     """Writes the result to the tensor(s) the user gave, resized when the shape differs."""
     cdef TensorBase o, r
     cdef tuple outs
     cdef int i
-    if ov.family == F_POINTWISE and is_tensor(<PyObject*>out):
+    if ov.family == F_POINTWISE and is_tensor(<PyObject*>out) and not isinstance(ov.out_body, str):
         check_out(op, ov, s, out)
         if out_ready(ov, s, <TensorBase>out):
             run_pointwise(ov, s, <TensorBase>out)
@@ -35,7 +40,8 @@ cdef object run_out(Op op, Overload ov, PyObject** s, object out):
         result = ov.out_body(outs[0], *[<object>s[i] for i in range(ov.nparams)])
     results = result if isinstance(result, (tuple, list)) else (result,)
     if len(results) != len(outs):
-        raise TypeError(f"{op.name}(): expected a tuple of {len(results)} tensors for 'out', got {len(outs)}")
+        raise TypeError(f"expected tuple of {len(results)} elements but got {len(outs)}" if isinstance(out, (tuple, list)) else
+                        f"{op.name}(): expected a tuple of {len(results)} tensors for 'out', got {len(outs)}")
     for item, given in zip(results, outs):
         if not isinstance(item, TensorBase):
             raise TypeError(f"{op.name}() got an unexpected keyword argument 'out'")
@@ -50,7 +56,9 @@ cdef object run_out(Op op, Overload ov, PyObject** s, object out):
         if not castable(r.dt, o.dt):
             raise RuntimeError(f"result type {type_word(r.dt)} can't be cast to the desired output type {type_word(o.dt)}")
         if not same_shape(o, r):
-            resize_out(o, r)
+            resize_out(o, r, ov.ntensors != 0)       # what only makes tensors resizes without a word
+            if ov.out_apart:
+                check_apart(ov, s, o)            # now that it reaches further
         copy_into(o, r)
         bump_version(o)
     return out if len(outs) == 1 or not isinstance(result, tuple) else type(result)(outs)
@@ -124,10 +132,12 @@ cdef bint all_shaped(Overload ov, PyObject** s, TensorBase out) noexcept:
     return True
 
 
-cdef int resize_out(TensorBase o, TensorBase like) except -1:
-    if o.count != 0:
+cdef int resize_out(TensorBase o, TensorBase like, bint warns) except -1:
+    if warns and o.count != 0:
         warnings.warn(f"An output with one or more elements was resized since it had shape {list(shape_of(o))}, which "
-                      f"does not match the required output shape {list(shape_of(like))}. This behavior is deprecated",
+                      f"does not match the required output shape {list(shape_of(like))}. This behavior is deprecated, and "
+                      "in a future PyTorch release outputs will not be resized unless they have zero elements. You can "
+                      "explicitly reuse an out tensor t by resizing it, inplace, to zero elements with t.resize_(0).",
                       UserWarning)
     resize_tensor(o, like.rank, like.sizes)
     return 0

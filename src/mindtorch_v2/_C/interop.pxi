@@ -405,9 +405,11 @@ def _from_buffer(buffer, d, Py_ssize_t count, Py_ssize_t offset):
     cdef int64_t n, one = 1
     cdef TensorBase t
     cdef BufferHold held
+    if not PyObject_CheckBuffer(buffer):
+        raise ValueError("object does not implement Python buffer protocol.")
     raw = memoryview(buffer).cast("B")
-    if raw.nbytes == 0:
-        raise ValueError("both buffer length (0) and count (-1) must not be 0")
+    if raw.nbytes == 0 or count == 0:
+        raise ValueError(f"both buffer length ({raw.nbytes}) and count ({count}) must not be 0")
     if offset < 0 or offset >= raw.nbytes:
         raise ValueError(f"offset ({offset} bytes) must be non-negative and no greater than buffer length "
                          f"({raw.nbytes} bytes) minus 1")

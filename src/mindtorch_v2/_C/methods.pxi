@@ -43,13 +43,13 @@ cdef class TensorMethods(TensorBase):
         """The size of every dim, or of one."""
         if dim is None:
             return size_of(self)
-        return self.sizes[wrap_dim_strict(read_int(dim), self.rank)]
+        return self.sizes[wrap_dim_strict(dim_number("size", dim), self.rank)]
 
     def stride(self, dim=None) -> "Any":
         """The step of every dim in items, or of one."""
         if dim is None:
             return new_ints(<PyTypeObject*>tuple, self.rank, self.strides)
-        return self.strides[wrap_dim_strict(read_int(dim), self.rank)]
+        return self.strides[wrap_dim_strict(dim_number("stride", dim), self.rank)]
 
     def dim(self) -> int:
         """How many dims there are."""
@@ -204,6 +204,7 @@ cdef class TensorMethods(TensorBase):
     def requires_grad(self, value) -> None:
         if not PyBool_Check(value):
             raise RuntimeError("requires_grad must be a bool")
+        refuse_integers(self, value, "floating point and complex dtype")
         set_requires(self, value)
 
     @requires_grad.deleter
@@ -221,12 +222,11 @@ cdef class TensorMethods(TensorBase):
                 "a function being transformed by a functorch transform. This is unsupported, please attempt to use the functorch "
                 "transforms (e.g. grad, vjp, jacrev, jacfwd, hessian) or call requires_grad_() outside of a function being "
                 "transformed instead.")
+        refuse_integers(self, requires_grad, "floating point dtype")
         return self._requires_grad_(requires_grad)
 
     def _requires_grad_(self, bint requires_grad=True) -> "Tensor":
         """requires_grad_, also inside of transforms."""
-        if requires_grad and not is_differentiable(self.dt):
-            raise RuntimeError("only Tensors of floating point dtype can require gradients")
         set_requires(self, requires_grad)
         return self
 

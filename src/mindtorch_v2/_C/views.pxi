@@ -164,6 +164,8 @@ cdef int squeeze_geometry(TensorBase self, object dims, int64_t* sizes, int64_t*
         for item in (dims if isinstance(dims, (tuple, list)) else (dims,)):
             d = wrap_dim(read_int(item), self.rank)
             if self.rank:
+                if drop[d]:
+                    raise RuntimeError(f"dim {d} appears multiple times in the list of dims")
                 drop[d] = True
     for d in range(self.rank):
         if not (drop[d] and self.sizes[d] == 1):

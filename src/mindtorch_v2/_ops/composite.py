@@ -30,7 +30,8 @@ def _exponent(x: Tensor) -> Tensor:
     return found.masked_fill((x == 0) | ~x.isfinite(), 0)
 
 
-@composite("frexp(Tensor self) -> (Tensor mantissa, Tensor exponent)")
+@composite("frexp(Tensor self) -> (Tensor mantissa, Tensor exponent)",
+           out="torch.frexp() expects exponent to have {result_c} dtype but got {out_c}")
 def _frexp(self: Tensor) -> tuple[Tensor, Tensor]:
     """Mantissas in [0.5, 1) and exponents with self = mantissa * 2 ** exponent."""
     if not self.is_floating_point():
@@ -95,6 +96,9 @@ def gradient(input: Tensor, *, spacing: Any = 1, dim: int | tuple[int, ...] | No
     if len(set(dims)) != len(dims):
         raise RuntimeError(f"dim {next(d for d in dims if dims.count(d) > 1)} appears multiple times in the list of dims")
     spacings = list(spacing) if isinstance(spacing, (tuple, list)) else [spacing] * len(dims)
+    if len(spacings) != len(dims) and dim is None:
+        raise RuntimeError("torch.gradient expected spacing to be unspecified, a scalar, or a list of length equal to "
+                           f"'self.dim() = {rank}', since dim argument was not given, but got a list of length {len(spacings)}")
     if len(spacings) != len(dims):
         raise RuntimeError("torch.gradient expected spacing to be unspecified, a scalar or it's spacing and dim arguments to "
                            f"have the same length, but got a spacing argument of length {len(spacings)} and a dim argument "
@@ -131,16 +135,7 @@ def unravel_index(indices: Tensor, shape: tuple[int, ...]) -> tuple[Tensor, ...]
     for n in reversed(shape):
         found.append(ops.floor_divide(indices, step) % n)
         step *= n
-    return tuple(reversed(found))
-
-
-@composite("nonzero_static(Tensor self, *, SymInt size, int fill_value=-1) -> Tensor")
-def _nonzero_static(self: Tensor, size: int, fill_value: int) -> Tensor:
-    """nonzero with a given number of rows: cut, or filled up."""
-    if size < 0:
-        raise RuntimeError("nonzero_static: 'size' must be an non-negative integer")
-    found = self.nonzero()[:size]
-    return ops.cat([found, found.new_full((size - found.size(0), self.dim()), fill_value)])
+    return ops.stack(found[::-1], -1).unbind(-1)     # views of one tensor, as torch has them
 
 
 @composite("_chunk_cat(Tensor[] tensors, int dim, int num_chunks) -> Tensor", variants="function")
@@ -253,13 +248,19 @@ def _copied(made: Any) -> Tensor | tuple[Tensor, ...]:
     return made.clone(memory_format=whole) if hasattr(made, "dtype") else tuple(m.clone(memory_format=whole) for m in made)
 
 
+def _checked(view: _C.Op, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    if view is ops.narrow and args[0].is_cpu and args[1] >= args[0].dim() > 0:      # not what the view says of the same dim
+        raise RuntimeError("Expected dim < static_cast<int64_t>(self_sizes.size()) to be true, but got false.")
+    return args
+
+
 for _name in ("alias", "as_strided", "detach", "diagonal", "expand", "narrow", "permute", "select", "slice", "split",
               "split_with_sizes", "squeeze", "t", "transpose", "unbind", "unfold", "unsqueeze", "view", "view_as_complex",
               "view_as_real"):
     for _overload in list(getattr(ops, _name).overloads):
         _schema = _overload.schema.replace("Tensor(a)", "Tensor").replace(_name, _name + "_copy", 1)
         op(_schema, variants="function", doc=f"A copy of what {_name} shows.", out="exact",
-           body=lambda *args, _view=getattr(ops, _name), _n=_overload.npositional: _copied(_view(*args[:_n])))
+           body=lambda *args, _view=getattr(ops, _name), _n=_overload.npositional: _copied(_view(*_checked(_view, args[:_n]))))
 
 
 # ---- items through Python -----------------------------------------------------------------------------------------------

@@ -114,25 +114,36 @@ def _arange(start: float, end: float, step: float, dtype: _C.dtype | None, layou
             pin_memory: bool | None, requires_grad: bool | None) -> Tensor:
     """Numbers from start to end (excluded) by step."""
     start, end, step = (_bound(x, dtype) for x in (start, end, step))
-    if dtype is not None and dtype._name == "int64" and step == step:       # torch counts in the integers themselves
-        start, end, step = int(start), int(end), int(step)
-    whole = all(isinstance(x, int) for x in (start, end, step))
     if step == 0:
         raise RuntimeError("step must be nonzero")
+    if dtype is not None and dtype._name == "int64" and step == step:       # torch counts in the integers themselves
+        start, end, step = int(start), int(end), int(step)
+        if step == 0:
+            raise ValueError("step must be nonzero")
+    whole = all(isinstance(x, int) for x in (start, end, step))
     if not whole and not all(math.isfinite(x) for x in (start, end)):
         raise RuntimeError(f"unsupported range: {start} -> {end}")
     if (end - start) * (1 if step > 0 else -1) < 0:
         raise RuntimeError("upper bound and lower bound inconsistent with step sign")
     n = -((start - end) // step) if whole else math.ceil((end - start) / step)
     dtype = dtype or (_C._dtype_named("int64") if whole else _C.get_default_dtype())
+    if dtype._name in ("uint16", "uint32", "uint64"):
+        raise NotImplementedError(f'"arange_cpu" not implemented for \'{_C.TYPE_WORDS[dtype._id]}\'')
     return _finish(ops._arange_(ops.empty((n,), dtype=dtype, device=device), start, end, step), requires_grad)
 
 
-def _in_its_shape(body: Callable[..., Any]) -> Callable[..., Any]:
+def _in_its_shape(body: Callable[..., Any], warns: bool = False) -> Callable[..., Any]:
     """The body of out=: a tensor of as many items keeps its shape."""
     def made_for(out: Tensor, *args: float | _C.device | _C.dtype | None) -> Tensor:
         made = body(*args)
-        return made.view(out.shape) if made.numel() == out.numel() else made
+        if made.numel() == out.numel():
+            return made.view(out.shape)
+        if warns and out.numel():
+            warnings.warn(f"The number of elements in the out tensor of shape {list(out.shape)} is {out.numel()} which does not "
+                          f"match the computed number of elements {made.numel()}. Note that this may occur as a result of "
+                          f"rounding error. The out tensor will be resized to a tensor of shape ({made.numel()},).", stacklevel=2)
+        out.resize_(made.shape)                  # without the warning that other ops give
+        return made
     return made_for
 
 
@@ -146,7 +157,7 @@ for _overload, _params, _body in (
     (".start_step", "Scalar start, Scalar end, Scalar step=1", _arange),
 ):
     op(f"arange{_overload}({_params}, {_RANGE}) -> Tensor", variants="function", doc=_arange.__doc__, body=_body,
-       out=_in_its_shape(_body), whole=True)
+       out=_in_its_shape(_body, warns=True), whole=True)
 
 
 def _range(start: float, end: float, step: float, dtype: _C.dtype | None, layout: _C.layout | None,
@@ -156,11 +167,17 @@ def _range(start: float, end: float, step: float, dtype: _C.dtype | None, layout
                   "Python's range builtin. Instead, use torch.arange, which produces values in [start, end).", stacklevel=2)
     if step == 0:
         raise RuntimeError("step must be nonzero")
+    if not (math.isfinite(start) and math.isfinite(end)):
+        raise RuntimeError(f"unsupported range: {start} -> {end}")
+    if (end - start) * step < 0:
+        raise RuntimeError("upper bound and lower bound inconsistent with step sign")
+    if dtype is not None and dtype._name == "int64":
+        start, end, step = int(start), int(end), int(step)
     n = math.floor((end - start) / step) + 1
     return _finish(ops._range_(ops.empty((n,), dtype=dtype, device=device), start, end, step), requires_grad)
 
 
-op(f"range(Scalar start=0, Scalar end=0, Scalar step=1, {_RANGE}) -> Tensor", variants="function", body=_range,
+op(f"range(Scalar start, Scalar end, Scalar step=1, {_RANGE}) -> Tensor", variants="function", body=_range,
    out=_in_its_shape(_range))
 
 
@@ -170,8 +187,9 @@ def _space(name: str, start: Any, end: Any, steps: int, dtype: _C.dtype | None,
         raise RuntimeError("number of steps must be non-negative")
     dims = [x.dim() if hasattr(x, "dim") else 0 for x in (start, end)]
     if any(dims):
-        raise RuntimeError(f"{name.strip('_')} only supports 0-dimensional start and end tensors, but got start with {dims[0]} "
-                           f"dimension(s) and end with {dims[1]} dimension(s).")
+        wrong = [f"{which} with {dim} dimension(s)" for which, dim, x in zip(("start", "end"), dims, (start, end))
+                 if hasattr(x, "dim")]
+        raise RuntimeError(f"{name.strip('_')} only supports 0-dimensional start and end tensors, but got {' and '.join(wrong)}.")
     if any(x.is_meta for x in (start, end) if hasattr(x, "dim")):
         return ops.empty((steps,), dtype=dtype, device=device or "meta")
     if not all(x._readable for x in (start, end) if hasattr(x, "dim")):

@@ -1,6 +1,7 @@
 """Rows of indexing: x[…], gather and scatter, and the index_* ops along one dim. Masks are in index_mask.py."""
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -218,6 +219,8 @@ _REDUCE = {"add": "sum", "multiply": "prod"}
 def _scatter_src(self: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str) -> Tensor:
     if reduce not in _REDUCE:
         raise RuntimeError("reduce argument must be either add or multiply.")
+    warnings.warn("The reduce argument of torch.scatter with Tensor src is deprecated and will be removed in a future PyTorch "
+                  "release. Use torch.scatter_reduce instead for more reduction options.", stacklevel=2)
     return ops.scatter_reduce(self, dim, index, src, _REDUCE[reduce])
 
 
@@ -225,7 +228,9 @@ def _scatter_src(self: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str
 def _scatter_value(self: Tensor, dim: int, index: Tensor, value: float, reduce: str) -> Tensor:
     core._check_fits(value, self.dtype)
     src = ops.full(index.shape, value, dtype=self.dtype, device=self.device)
-    return ops.scatter(self, dim, index, src, reduce=reduce)
+    if reduce not in _REDUCE:
+        raise RuntimeError("reduce argument must be either add or multiply.")
+    return ops.scatter_reduce(self, dim, index, src, _REDUCE[reduce])
 
 
 ops.scatter.doc = "A copy of self with src (or value) written at index along dim."
@@ -246,7 +251,7 @@ def _scatter_reduce_rule(self: Tensor, dim: int, index: Tensor, src: Tensor, red
 
 def _index_reduce_rule(self: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, include_self: bool) -> None:
     if reduce not in _REDUCTIONS[1:]:
-        raise RuntimeError(f"reduce argument must be either prod, mean, amax or amin, got {reduce}.")
+        raise RuntimeError(f"index_reduce(): Expected reduce to be one of prod, mean, amax or amin but got {reduce}.")
     _check_source("index_reduce_", self, dim, index, source)
     if self.is_complex() or self.dtype._name == "bool":
         raise NotImplementedError(f'"index_reduce" not implemented for \'{_C.TYPE_WORDS[self.dtype._id]}\'')
@@ -349,7 +354,7 @@ def _check_source(name: str, self: Tensor, dim: int, index: Tensor, source: Tens
         raise RuntimeError(f"{name}(): self ({word(self.dtype)}) and source ({word(source.dtype)}) must have the same "
                            "scalar type")
     if source.dim() and self.dim() and source.dim() != self.dim():
-        if name == "index_add":
+        if name == "index_add_":
             raise RuntimeError("source tensor shape must match self tensor shape, excluding the specified dimension. Got "
                                f"self.shape = {list(self.shape)} source.shape = {list(source.shape)}")
         raise RuntimeError(f"{name}(): When source and destination are not scalars, their dimensionality must match. "
@@ -363,7 +368,7 @@ def _check_source(name: str, self: Tensor, dim: int, index: Tensor, source: Tens
                            f"({count}), for dim: {dim}")
     without = [tuple(n for d, n in enumerate(x.shape) if d != dim) for x in (self, source)]
     if without[0] != without[1]:
-        raise RuntimeError(f"{name}(): source tensor shape must match self tensor shape, excluding the specified "
+        raise RuntimeError("source tensor shape must match self tensor shape, excluding the specified "
                            f"dimension. Got self.shape = {list(self.shape)} source.shape = {list(source.shape)}")
 
 
@@ -387,8 +392,8 @@ def _index_copy_rule(self: Tensor, dim: int, index: Tensor, source: Tensor) -> N
     shapes = [tuple(n for d, n in enumerate(x.shape) if d != at) for x in (self, source)]
     if shapes[0] != shapes[1]:
         raise RuntimeError("index_copy_(): Source/destination tensor must have same slice shapes. Destination slice "
-                           f"shape: {list(shapes[0])} at dimension {at} and source slice shape: {list(shapes[1])} at "
-                           "dimension 0.")
+                           f"shape: {' '.join(map(str, shapes[0]))} at dimension {at} and source slice shape: "
+                           f"{' '.join(map(str, shapes[1]))} at dimension 0.")
     if source.dim() and source.size(at) != count:
         raise IndexError(f"index_copy_(): Number of indices ({count}) should be equal to source.size(dim) "
                          f"({source.size(at)})")
@@ -417,7 +422,7 @@ op("index_select(Tensor self, int dim, Tensor index) -> Tensor",
    grad={"self": lambda g, self_shape, dim, index: g.new_zeros(self_shape).index_add(dim, index, g)})
 op("index_add(Tensor self, int dim, Tensor index, Tensor source, *, Scalar alpha=1) -> Tensor", out="apart",
    batch=batching.along_index, copies_self=True,
-   inplace="method", rule=lambda self, dim, index, source, alpha: _check_source("index_add", self, dim, index, source),
+   inplace="method", rule=lambda self, dim, index, source, alpha: _check_source("index_add_", self, dim, index, source),
    npu="aclnnIndexAdd(self, dim, index, source, alpha, out)",
    grad={"self": lambda g: g, "source": lambda g, dim, index, source_shape, alpha:
          (g.index_select(dim, index) * alpha).reshape(source_shape)})
@@ -433,7 +438,7 @@ op("index_copy(Tensor self, int dim, Tensor index, Tensor source) -> Tensor", ou
 def _index_fill_tensor(self: Tensor, dim: int, index: Tensor, value: Tensor) -> Tensor:
     """A copy of self with value at every index along dim."""
     if value.dim() != 0:
-        raise RuntimeError("index_fill_(): Only supports 0-dimension value tensor, but got tensor with "
+        raise RuntimeError("index_fill_ only supports a 0-dimensional value tensor, but got tensor with "
                            f"{value.dim()} dimension(s).")
     if not value.requires_grad and value.device.type == "cpu" and value._readable:
         return self.index_fill(dim, index, value.item())

@@ -20,8 +20,16 @@ op("_masked_select(Tensor self, Tensor mask) -> Tensor", variants="", batch=batc
          g.new_zeros(broadcast(self_shape, mask.shape)).masked_scatter(mask, g)})
 
 
-@composite("masked_select(Tensor self, Tensor mask) -> Tensor",
-           out=("apart", "masked_select(): self and result must have the same scalar type"))
+def _selected_into(out: Tensor, self: Tensor, mask: Tensor) -> Tensor:
+    if out.dtype is not self.dtype:
+        raise RuntimeError("masked_select(): self and result must have the same scalar type")
+    if out is mask:
+        raise RuntimeError("unsupported operation: some elements of the input tensor and the written-to tensor refer to a single "
+                           "memory location. Please clone() the tensor before performing the operation.")
+    return ops.masked_select(self, mask)
+
+
+@composite("masked_select(Tensor self, Tensor mask) -> Tensor", out=("apart", _selected_into))
 def _masked_select(self: Tensor, mask: Tensor) -> Tensor:
     """The items of self where mask is true, in one dim."""
     if mask.dtype is not BOOL:
@@ -31,7 +39,7 @@ def _masked_select(self: Tensor, mask: Tensor) -> Tensor:
 
 def _check_mask(name: str, self: Tensor, mask: Tensor) -> None:
     if mask.dtype is not BOOL:
-        raise RuntimeError(f"{name} only supports boolean masks, but got mask with dtype {mask.dtype!r}")
+        raise RuntimeError(f"{name} only supports boolean masks, but got mask with dtype {core._c_word(mask.dtype)}")
     shape = broadcast(self.shape, mask.shape)
     if shape != tuple(self.shape):
         raise RuntimeError(f"output with shape {list(self.shape)} doesn't match the broadcast shape {list(shape)}")
@@ -97,10 +105,12 @@ op("masked_fill_.Scalar(Tensor(a!) self, Tensor mask, Scalar value) -> Tensor(a!
 
 
 def _check_scatter(self: Tensor, mask: Tensor, source: Tensor) -> None:
-    _check_mask("masked_scatter_", self, mask)
     if self.dtype is not source.dtype:
-        raise RuntimeError("masked_scatter_: expected self and source to have same dtypes but got "
-                           f"{word(self.dtype)} and {word(source.dtype)}")
+        raise RuntimeError(f"masked_scatter: expected self and source to have same dtypes but got{word(self.dtype)} and "
+                           f"{word(source.dtype)}")
+    if mask.dtype is not BOOL:
+        raise RuntimeError(f"masked_scatter_ only supports boolean masks, but got mask with dtype {word(mask.dtype)}")
+    _check_mask("masked_scatter_", self, mask)
 
 
 def _scattered(g: Tensor, mask: Tensor, shape: tuple[int, ...]) -> Tensor:
@@ -143,7 +153,8 @@ def _masked_scatter(self: Tensor, mask: Tensor, source: Tensor) -> Tensor:
 op("_nonzero(Tensor self) -> Tensor", variants="", npu="aclnnNonzeroV2(self, out)")
 
 
-@composite("nonzero(Tensor self, *, bool as_tuple=False) -> Tensor", batch=batching.dynamic)
+@composite("nonzero(Tensor self, *, bool as_tuple=False) -> Tensor", batch=batching.dynamic,
+           out="nonzero: Expected out tensor to have scalar type {result} but got scalar type{out}")
 def _nonzero(self: Tensor, as_tuple: bool) -> Tensor | tuple[Tensor, ...]:
     """The indices of the items that are not zero: one row each, or one tensor per dim."""
     if not as_tuple:
@@ -161,10 +172,10 @@ def _argwhere(self: Tensor) -> Tensor:
 def _nonzero_static(self: Tensor, size: int, fill_value: int) -> Tensor:
     """As nonzero, cut or filled up to a number of rows."""
     if size < 0:
-        raise RuntimeError(f"nonzero_static: 'size' must be an non-negative integer, got {size}")
+        raise RuntimeError("nonzero_static: 'size' must be an non-negative integer")
     found = ops._nonzero(self)[:size]
     if found.size(0) == size:
-        return found
+        return found.contiguous()
     return ops.cat([found, found.new_full((size - found.size(0), self.dim()), fill_value)])
 
 

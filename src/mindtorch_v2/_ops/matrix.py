@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -417,6 +418,8 @@ def _multiply(items: list[Tensor], split: Any, i: int, j: int) -> Tensor:
 
 def chain_matmul(*matrices: Tensor, out: Any = None) -> Tensor:
     """The product of a chain of matrices, in the order that multiplies least."""
+    warnings.warn("torch.chain_matmul is deprecated and will be removed in a future PyTorch release. Use torch.linalg.multi_dot "
+                  "instead, which accepts a list of two or more tensors rather than multiple parameters.", stacklevel=2)
     matrices = tuple(matrices[0]) if len(matrices) == 1 and isinstance(matrices[0], (list, tuple)) else matrices
     if not matrices:
         raise RuntimeError("chain_matmul(): Expected one or more matrices")
@@ -464,6 +467,9 @@ def _linalg_cross(self: Tensor, other: Tensor, dim: int) -> Tensor:
 def _cross(self: Tensor, other: Tensor, dim: int | None) -> Tensor:
     """The cross product of vectors of three items along a dim; by default the first of size 3."""
     if dim is None:
+        warnings.warn("Using torch.cross without specifying the dim arg is deprecated.\nPlease either pass the dim explicitly or "
+                      "simply use torch.linalg.cross.\nThe default value of dim will change to agree with that of linalg.cross "
+                      "in a future release.", stacklevel=2)
         if 3 not in tuple(self.shape):
             raise RuntimeError("no dimension of size 3 in input")
         dim = tuple(self.shape).index(3)

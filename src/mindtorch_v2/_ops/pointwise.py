@@ -229,7 +229,8 @@ op("logical_not(Tensor self) -> Tensor", rule=compare, npu="aclnnLogicalNot(self
 for _name, _npu in (("isnan", None), ("isinf", "aclnnIsInf"), ("isfinite", "aclnnIsFinite"),
                     ("isposinf", "aclnnIsPosInf"), ("isneginf", "aclnnIsNegInf")):
     op(f"{_name}(Tensor self) -> Tensor", rule=compare, inplace=False, npu=_npu and f"{_npu}(self, out)",
-       out=_name in ("isposinf", "isneginf"), refuses={"complex": f"{_name} does not support complex inputs."})
+       out=_name in ("isposinf", "isneginf") and f"{_name} does not support non-boolean outputs.",
+       refuses={"complex": f"{_name} does not support complex inputs."})
 
 # ---- rounding ---------------------------------------------------------------------------------------------------
 for _name in ("floor", "ceil", "trunc"):
@@ -386,6 +387,7 @@ op("rad2deg(Tensor self) -> Tensor", rule=unary_float, refuses={"complex": "rad2
 
 # ---- three inputs ------------------------------------------------------------------------------------------------
 op("where.self(Tensor condition, Tensor self, Tensor other) -> Tensor", rule=binary, kernel="where", guard="choice",
+   out="Expected out type to be {result} but got {out}",
    variants="function", inplace=False, npu="aclnnSWhere(condition, self, other, out)",
    grad={"self": lambda g, condition: ops.where(condition, g, 0),
          "other": lambda g, condition: ops.where(condition, 0, g)})

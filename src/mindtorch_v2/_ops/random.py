@@ -283,7 +283,9 @@ def _randperm(n: int, generator: _C.GeneratorBase | None, dtype: _C.dtype | None
               device: _C.device | None, pin_memory: bool | None, requires_grad: bool | None) -> Tensor:
     """The integers from 0 to n - 1 in random order."""
     if n < 0:
-        raise RuntimeError(f"n must be non-negative, got {n}")
+        raise RuntimeError(f"Trying to create tensor with negative dimension {n}: [{n}]")
+    if dtype is not None and dtype._name == "bool":
+        raise NotImplementedError("\"randperm\" not implemented for 'Bool'")
     made = ops.empty((n,), dtype=dtype or _C._dtype_named("int64"), device=device)
     return _finish(ops._randperm_(made, n, generator=generator), requires_grad)
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from mindtorch_v2 import _C
+from mindtorch_v2._C import _core as core
 from mindtorch_v2._C._core import _grad_sum as spread
 from mindtorch_v2._ops import batching, forward, infer
 from mindtorch_v2._ops.pointwise import conj
@@ -91,6 +92,9 @@ def in_out_dtype(name: str, floats: bool = False) -> Callable[..., Any]:
     floats: only where both are floats."""
     def run(out: Tensor, *args: Any) -> Tensor:
         *given, dtype = args
+        if dtype not in (None, out.dtype):
+            raise RuntimeError(f"Expected out tensor to have dtype {core._c_word(dtype)}, but got {core._c_word(out.dtype)} "
+                               "instead")
         if dtype is None and (not floats or is_float(out.dtype) and is_float(given[0].dtype)):
             dtype = out.dtype
         return getattr(ops, name)(*given, dtype=dtype)
@@ -218,7 +222,7 @@ def _shared(g: Tensor, self: Tensor, dim: int | tuple[int, ...] | None, keepdim:
 
 def _extreme_rule(name: str) -> Callable[..., Any]:
     def rule(self: Tensor, dim: int | Sequence[int], keepdim: bool) -> Spec:
-        refuse_complex(name + "_cpu", self)
+        refuse_complex(f"{name[1:]}_values_cpu", self)
         shape = reduced(self.shape, dim, keepdim)
         if self.numel() == 0 and (dim is None or dim == ()):
             raise RuntimeError(f"{name}(): Expected reduction dim to be specified for input.numel() == 0. Specify the "
@@ -231,7 +235,7 @@ def _extreme_rule(name: str) -> Callable[..., Any]:
 
 def _all_rule(name: str) -> Callable[..., Any]:
     def rule(self: Tensor) -> Spec:
-        refuse_complex(name, self)
+        refuse_complex(f"{name}_all", self)
         if self.numel() == 0:
             raise RuntimeError(f"{name}(): Expected reduction dim to be specified for input.numel() == 0. Specify the "
                                "reduction dim with the 'dim' argument.")
@@ -253,8 +257,7 @@ def _place_rule(name: str) -> Callable[..., Any]:
         _refuse_unordered(name, self)
         shape = reduced(self.shape, dim, keepdim)
         if dim is None and self.numel() == 0:
-            raise IndexError(f"{name}(): Expected reduction dim to be specified for input.numel() == 0. Specify the "
-                             "reduction dim with the 'dim' argument.")
+            raise IndexError(f"{name}(): Expected reduction dim to be specified for input.numel() == 0.")
         refuse_empty(name, self, dim)
         return shape, INT64
     return rule
@@ -288,7 +291,8 @@ def _aminmax_rule(self: Tensor, dim: int | None, keepdim: bool) -> Sequence[Spec
         raise RuntimeError("aminmax(): cannot compute aminmax over an empty dimension as the operation has no "
                            "identity.")
     shape = reduced(self.shape, dim, keepdim)
-    refuse_empty("aminmax", self, dim)
+    if dim is not None and self.dim() and self.numel() == 0 and self.size(dim) == 0:
+        raise IndexError(f"aminmax: Expected reduction dim {wrap(dim, self.dim())} to have non-zero size.")
     return [(shape, self.dtype)] * 2
 
 
@@ -361,19 +365,22 @@ for _name, _results, _grad, _npu in (
 def _norm_rule(self: Tensor, ord: float, dim: int | Sequence[int] | None, keepdim: bool,
                dtype: _C.dtype | None) -> Spec:
     kept = self.dtype if dtype is None else dtype
-    if not is_float(kept):
+    if not is_float(self.dtype):
         raise RuntimeError("linalg.vector_norm: Expected a floating point or complex tensor as input. Got "
-                           f"{word(kept)}")
+                           f"{word(self.dtype)}")
+    if not is_float(kept):
+        raise RuntimeError(f"linalg.vector_norm: dtype should be floating point or complex, but got {word(kept)}")
     if dtype is not None and self.is_complex() and not dtype.is_complex:
-        raise RuntimeError("linalg.vector_norm expected complex 'dtype', since input is complex, but got "
-                           f"{word(dtype)}")
+        raise RuntimeError(f"linalg.vector_norm: dtype should be complex for complex inputs, but got {word(dtype)}")
     if dtype is not None and _C.promote_types(self.dtype, dtype) is not dtype:
         raise RuntimeError(f"linalg.vector_norm: the dtype of the input ({word(self.dtype)}) should be convertible without "
                            f"narrowing to the specified dtype ({word(dtype)})")
     shape = reduced(self.shape, dim, keepdim)
     if (ord < 0 or ord == math.inf) and items(self.shape, dim) == 0:
-        raise RuntimeError(f"linalg.vector_norm cannot compute the {ord} norm on an empty tensor because the operation "
-                           "does not have an identity")
+        empty = [d for d in _dims(dim, self.dim()) if self.shape[d] == 0] if dim is not None and dim != () else []
+        what = f"the dimension {empty[0]}because this dimension is empty and" if empty else "an empty tensor because"
+        raise RuntimeError(f"linalg.vector_norm cannot compute the {ord:g} norm on {what} the operation does not have an "
+                           "identity")
     return shape, kept.to_real()
 
 
@@ -412,7 +419,9 @@ def _norm(self: Tensor, p: float | str, dim: int | list[int] | None, keepdim: bo
     if p == "nuc":
         return ops.linalg_matrix_norm(self, "nuc", (-2, -1) if dim is None else dim, keepdim, dtype=dtype)
     if isinstance(p, str) and p != "fro":
-        raise RuntimeError(f"only valid string values are 'fro' and 'nuc', found {p}")
+        raise RuntimeError(f"linalg.matrix_norm: Order {p} not supported.")
+    if p == "fro" and isinstance(dim, (tuple, list)) and len(dim) > 2:
+        raise RuntimeError(f"linalg.matrix_norm: dim must be a 2-tuple. Got {' '.join(map(str, dim))}")
     return ops.linalg_vector_norm(self, 2 if p in (None, "fro") else p, dim, keepdim, dtype=dtype)
 
 
@@ -436,6 +445,9 @@ def _norm_except_dim(v: Tensor, pow: int, dim: int) -> Tensor:
 @composite("dist(Tensor self, Tensor other, Scalar p=2) -> Tensor", autocast={"npu": "float32"}, out=False)
 def _dist(self: Tensor, other: Tensor, p: float) -> Tensor:
     """The p-norm of self - other."""
+    common = ops.result_type(self, other)
+    if not is_float(common):
+        raise RuntimeError(f"norm(): input dtype should be either floating point or complex. Got {word(common)} instead.")
     return ops.linalg_vector_norm(self - other, p)
 
 
@@ -476,6 +488,8 @@ op("_logsumexp(Tensor self, int[1]? dim, bool keepdim=False) -> Tensor",
 
 def _logsumexp_out(out: Tensor, self: Tensor, dim: tuple[int, ...], keepdim: bool) -> Tensor:
     """out= of a wider dtype: in that."""
+    if not is_float(out.dtype):
+        raise RuntimeError(f"logsumexp(): Expected floating point type for result tensor, but got: {word(out.dtype)}")
     wide = is_float(self.dtype) and _C.promote_types(self.dtype, out.dtype) is out.dtype
     return ops.logsumexp(self.to(out.dtype) if wide else self, dim, keepdim)
 

@@ -8,7 +8,7 @@ from mindtorch_v2 import _C
 from mindtorch_v2._dtype import finfo
 from mindtorch_v2._ops import batching, forward
 from mindtorch_v2._ops.pointwise import conj
-from mindtorch_v2._ops.reduce import INT64, in_out_dtype, is_float, refuse_complex
+from mindtorch_v2._ops.reduce import BOOL, INT64, in_out_dtype, is_float, refuse_complex, word
 from mindtorch_v2._ops.table import Spec, alias, composite, op, ops
 from mindtorch_v2._ops.view import wrap
 from mindtorch_v2._tensor import Tensor
@@ -23,7 +23,7 @@ def _scan_rule(self: Tensor, dim: int, dtype: _C.dtype | None) -> Spec:
 def _extreme_rule(name: str) -> Callable[..., Any]:
     def rule(self: Tensor, dim: int) -> Sequence[Spec]:
         wrap(dim, self.dim())
-        refuse_complex(name, self)
+        refuse_complex(name + "_cpu", self)
         return [(self.shape, self.dtype), (self.shape, INT64)]
     return rule
 
@@ -31,7 +31,7 @@ def _extreme_rule(name: str) -> Callable[..., Any]:
 def _logcumsumexp_rule(self: Tensor, dim: int) -> Spec:
     wrap(dim, self.dim())
     if not is_float(self.dtype):
-        raise NotImplementedError(f'"logcumsumexp_out_cpu" not implemented for \'{self.dtype!r}\'')
+        raise NotImplementedError(f'"logcumsumexp_out_cpu" not implemented for \'{word(self.dtype)}\'')
     return self.shape, self.dtype
 
 
@@ -114,10 +114,10 @@ def _check_more(self: Tensor, dim: int, more: list[Tensor]) -> None:
     for x in more:
         if x.dim() != self.dim():
             raise RuntimeError("diff expects prepend or append to be the same dimension as input")
-        if any(a != b for d, (a, b) in enumerate(zip(x.shape, self.shape)) if d != dim):
-            raise RuntimeError(f"diff expects the shape of tensor to prepend or append to match that of input except along the "
-                               f"differencing dimension; input.size({dim}) = {self.size(dim)}, but got tensor.size({dim}) = "
-                               f"{x.size(dim)}")
+        for d, (theirs, ours) in enumerate(zip(x.shape, self.shape)):
+            if d != dim and theirs != ours:
+                raise RuntimeError("diff expects the shape of tensor to prepend or append to match that of input except along "
+                                   f"the differencing dimension; input.size({d}) = {ours}, but got tensor.size({d}) = {theirs}")
 
 
 @composite("diff(Tensor self, int n=1, int dim=-1, Tensor? prepend=None, Tensor? append=None) -> Tensor")
@@ -138,17 +138,20 @@ def _diff(self: Tensor, n: int, dim: int, prepend: Tensor | None, append: Tensor
     for _ in range(min(n, whole.size(dim))):
         size = max(whole.size(dim) - 1, 0)
         high, low = whole.narrow(dim, whole.size(dim) - size, size), whole.narrow(dim, 0, size)
-        whole = high.logical_xor(low) if whole.dtype is _BOOL else high - low
+        whole = high.logical_xor(low) if whole.dtype is BOOL else high - low
     return whole
 
 
-_BOOL = _C._dtype_named("bool")
+def _check_points(name: str, y: Tensor, x: Tensor | None = None) -> None:
+    if BOOL in (y.dtype, y.dtype if x is None else x.dtype):
+        raise RuntimeError(f"{name}: received a bool input for `y`, but bool is not supported" if x is None else
+                           f"{name}: received a bool input for `x` or `y`, but bool is not supported")
 
 
-def _steps(y: Tensor, x: Tensor, dim: int) -> Tensor:
+def _steps(name: str, y: Tensor, x: Tensor, dim: int) -> Tensor:
     """The widths between the points of x, in a shape that multiplies y's."""
     if x.dim() == 0 or x.size(-1 if x.dim() == 1 else dim) != y.size(dim) and x.dim() == 1:
-        raise RuntimeError("trapezoid: There must be one `x` value for each sample point")
+        raise RuntimeError(f"{name}: There must be one `x` value for each sample point")
     if x.dim() == 1:
         shape = [1] * y.dim()
         shape[dim] = x.size(0)
@@ -158,24 +161,26 @@ def _steps(y: Tensor, x: Tensor, dim: int) -> Tensor:
     return x.narrow(dim, 1, x.size(dim) - 1) - x.narrow(dim, 0, x.size(dim) - 1)
 
 
-def _areas(y: Tensor, x: Tensor | None, dx: int, dim: int) -> Tensor:
+def _areas(name: str, y: Tensor, x: Tensor | None, dim: int) -> Tensor:
     """The trapezoids between neighbours, each doubled."""
     n = y.size(dim)
     sides = y.narrow(dim, 0, n - 1) + y.narrow(dim, 1, n - 1)
-    return sides * dx if x is None else sides * _steps(y, x, dim)
+    return sides if x is None else sides * _steps(name, y, x, dim)
 
 
 @composite("trapezoid.x(Tensor y, Tensor x, *, int dim=-1) -> Tensor", out=False, variants="function")
 def _trapezoid_x(y: Tensor, x: Tensor, dim: int) -> Tensor:
     """The integral along dim by the trapezoidal rule."""
+    _check_points("trapezoid", y, x)
     if y.size(dim) == 0:
         return y.sum(dim) * 0.0
     dim = wrap(dim, y.dim())
-    return _areas(y, x, 1, dim).sum(dim) / 2.0
+    return _areas("trapezoid", y, x, dim).sum(dim) / 2.0
 
 
 @composite("trapezoid(Tensor y, *, Scalar dx=1, int dim=-1) -> Tensor", out=False, variants="function")
 def _trapezoid(y: Tensor, dx: float, dim: int) -> Tensor:
+    _check_points("trapezoid", y)
     if y.size(dim) == 0:
         return y.sum(dim) * 0.0
     if isinstance(dx, (bool,)) or isinstance(dx, complex):
@@ -188,16 +193,18 @@ def _trapezoid(y: Tensor, dx: float, dim: int) -> Tensor:
 @composite("cumulative_trapezoid.x(Tensor y, Tensor x, *, int dim=-1) -> Tensor", out=False, variants="function")
 def _cumulative_trapezoid_x(y: Tensor, x: Tensor, dim: int) -> Tensor:
     """The running integral along dim by the trapezoidal rule."""
+    _check_points("cumulative_trapezoid", y, x)
     dim = wrap(dim, y.dim())
-    return _areas(y, x, 1, dim).cumsum(dim) / 2.0
+    return _areas("cumulative_trapezoid", y, x, dim).cumsum(dim) / 2.0
 
 
 @composite("cumulative_trapezoid(Tensor y, *, Scalar dx=1, int dim=-1) -> Tensor", out=False, variants="function")
 def _cumulative_trapezoid(y: Tensor, dx: float, dim: int) -> Tensor:
+    _check_points("cumulative_trapezoid", y)
     if isinstance(dx, (bool, complex)):
         raise RuntimeError("cumulative_trapezoid: Currently, we only support dx as a real number.")
     dim = wrap(dim, y.dim())
-    return (_areas(y, None, 1, dim) * (dx / 2.0)).cumsum(dim)
+    return (_areas("cumulative_trapezoid", y, None, dim) * (dx / 2.0)).cumsum(dim)
 
 
 alias("trapz", "trapezoid", "function")

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import functools
 import operator
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -61,7 +62,14 @@ def _cat_grad(g: Tensor, shapes: list[tuple[int, ...]], dim: int) -> list[Tensor
     return parts
 
 
-op("cat(Tensor[] tensors, int dim=0) -> Tensor", out=("apart", "casts"),
+def _cat_out(out: Tensor, tensors: tuple[Tensor, ...], dim: int) -> Tensor:
+    made = ops.cat(tensors, dim)
+    if not _C.can_cast(made.dtype, out.dtype):
+        raise TypeError(f"torch.cat(): input types can't be cast to the desired output type {_C.TYPE_WORDS[out.dtype._id]}")
+    return made
+
+
+op("cat(Tensor[] tensors, int dim=0) -> Tensor", out=("apart", _cat_out),
    batch=batching_nn.stacked, forward=forward.linear, autocast={"cpu": "widest"}, rule=_cat_rule, variants="function",
    format="tensors", npu="aclnnCat(tensors, dim, out)",
    grad={"tensors": lambda g, tensors_shape, dim: _cat_grad(g, tensors_shape, dim)})
@@ -158,11 +166,16 @@ def _dstack(tensors: tuple[Tensor, ...]) -> Tensor:
 @composite("column_stack(Tensor[] tensors) -> Tensor", variants="function")
 def _column_stack(tensors: tuple[Tensor, ...]) -> Tensor:
     """Joins along the second dim; 1-D tensors are columns."""
+    if not tensors:
+        raise RuntimeError("column_stack expects a non-empty TensorList")
     return ops.hstack([t if t.dim() > 1 else t.reshape(-1, 1) for t in tensors])
 
 
 def block_diag(*tensors: Tensor) -> Tensor:
     """A matrix with the given matrices on its diagonal."""
+    for i, t in enumerate(tensors):
+        if not isinstance(t, _C.TensorBase):
+            raise TypeError(f"expected Tensor as element {i} in argument 0, but got {type(t).__name__}")
     parts = [_at_least(t, 2) for t in tensors] or [ops.empty((1, 0))]
     for i, t in enumerate(parts):
         if t.dim() != 2:
@@ -413,7 +426,9 @@ def meshgrid(*tensors: Any, indexing: str | None = None) -> tuple[Tensor, ...]:
         if t.dim() > 1:
             raise RuntimeError(f"torch.meshgrid: Expected 0D or 1D tensor in the tensor list but got: {t}")
         if t.dtype != items[0].dtype:
-            raise RuntimeError("torch.meshgrid expects all tensors to have the same dtype")
+            raise RuntimeError("meshgrid expects all tensors to have the same dtype")
+    if indexing is None:
+        warnings.warn("torch.meshgrid: in an upcoming release, it will be required to pass the indexing argument.", stacklevel=2)
     if indexing not in (None, "ij", "xy"):
         raise RuntimeError(f"torch.meshgrid: indexing must be one of \"xy\" or \"ij\", but received: {indexing}")
     swap = indexing == "xy" and len(items) > 1
@@ -488,6 +503,8 @@ def _vander(x: Tensor, N: int | None, increasing: bool) -> Tensor:
     if x.dim() != 1:
         raise RuntimeError("x must be a one-dimensional tensor.")
     n = x.size(0) if N is None else N
+    if n < 0:
+        raise RuntimeError("N must be non-negative.")
     powers = ops.arange(n, device=x.device)
     return x.unsqueeze(-1) ** (powers if increasing else powers.flip(0))
 

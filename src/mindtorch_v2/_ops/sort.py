@@ -38,7 +38,7 @@ def _topk_rule(self: Tensor, k: int, dim: int, largest: bool, sorted: bool) -> S
     if not 0 <= k <= size:
         raise RuntimeError("selected index k out of range")
     if self.is_complex() or self.dtype is BOOL:
-        raise RuntimeError(f"topk(): Expected a real-valued input, got {word(self.dtype)}")
+        raise RuntimeError(f"topk does not support {'bool' if self.dtype is BOOL else 'complex'} dtypes on CPU")
     shape = tuple(k if d == dim else n for d, n in enumerate(self.shape))
     return [(shape, self.dtype), (shape, INT64)]
 
@@ -96,7 +96,8 @@ def _msort(self: Tensor) -> Tensor:
 
 # ---- middle and most frequent ------------------------------------------------------------------------------------
 def _middle_rule(self: Tensor) -> Spec:
-    refuse_complex("median_cpu", self)
+    if self.is_complex() or self.dtype is BOOL:
+        raise NotImplementedError(f'"median_cpu" not implemented for \'{word(self.dtype)}\'')
     return (), self.dtype
 
 
@@ -186,9 +187,8 @@ def _slices(self: Tensor, dim: int) -> Tensor:
     if self.dim() == 0:
         return self.reshape(1, 1)
     n = self.size(dim)
-    if n == 0 and self.numel() == 0 and any(size == 0 for d, size in enumerate(self.shape) if d != dim % self.dim()):
-        raise RuntimeError("There are 0 sized dimensions, and they aren't selected by `dim`, so unique cannot be "
-                           "applied")
+    if self.numel() == 0 and any(size == 0 for d, size in enumerate(self.shape) if d != dim % self.dim()):
+        raise RuntimeError("There are 0 sized dimensions, and they aren't selected, so unique cannot be applied")
     first = self.unsqueeze(0).transpose(0, dim % self.dim() + 1)
     return first.reshape(n, self.numel() // n if n else 0)
 
@@ -247,7 +247,7 @@ def _check_search(sequence: Tensor, values: Tensor, right: bool, side: str | Non
         raise RuntimeError("torch.searchsorted(): side and right can't be set to opposites, got side of left while "
                            "right was True")
     if sequence.dim() == 0:
-        raise RuntimeError("torch.searchsorted(): sorted sequence should have dimension 1 or more")
+        raise RuntimeError("torch.searchsorted(): boundaries tensor should have positive dimension, but got 0 dimension")
     if sequence.dim() > 1 and tuple(sequence.shape[:-1]) != tuple(values.shape[:-1]) or \
             sequence.dim() > 1 and values.dim() != sequence.dim():
         raise RuntimeError("torch.searchsorted(): boundaries tensor should be 1 dimension or the first N-1 "
@@ -262,8 +262,18 @@ def _check_search(sequence: Tensor, values: Tensor, right: bool, side: str | Non
                                f"{word(sorter.dtype)}")
 
 
+def _into_places(out: Tensor, sorted_sequence: Tensor, self: Any, out_int32: bool, *rest: Any) -> Tensor:
+    """What serves out= of searchsorted."""
+    if out.dtype is not (INT32 if out_int32 else INT64):
+        raise RuntimeError("torch.searchsorted(): output tensor's dtype is wrong, it can only be Int(int32) or Long(int64) "
+                           f"depending on whether out_int32 flag is True, but we got output tensor's dtype {word(out.dtype)} "
+                           f"and out_int32 flag is {out_int32}")
+    right, side, sorter = rest
+    return ops.searchsorted(sorted_sequence, self, out_int32=out_int32, right=right, side=side, sorter=sorter)
+
+
 @composite("searchsorted(Tensor sorted_sequence, Tensor self, *, bool out_int32=False, bool right=False, "
-           "str? side=None, Tensor? sorter=None) -> Tensor", variants="function")
+           "str? side=None, Tensor? sorter=None) -> Tensor", variants="function", out=_into_places)
 def _searchsorted(sorted_sequence: Tensor, self: Tensor, out_int32: bool, right: bool, side: str | None,
                   sorter: Tensor | None) -> Tensor:
     """Where each value would be inserted to keep the sequence (along its last dim) sorted."""
@@ -272,12 +282,12 @@ def _searchsorted(sorted_sequence: Tensor, self: Tensor, out_int32: bool, right:
 
 
 @composite("searchsorted.Scalar(Tensor sorted_sequence, Scalar self, *, bool out_int32=False, bool right=False, "
-           "str? side=None, Tensor? sorter=None) -> Tensor", variants="function")
+           "str? side=None, Tensor? sorter=None) -> Tensor", variants="function", out=_into_places)
 def _searchsorted_number(sorted_sequence: Tensor, self: float, out_int32: bool, right: bool, side: str | None,
                          sorter: Tensor | None) -> Tensor:
     if sorted_sequence.dim() != 1:
         raise RuntimeError("torch.searchsorted(): input value can be a scalar only when boundaries tensor dimension "
-                           f"is 1, but we got boundaries tensor dim({sorted_sequence.dim()})")
+                           f"is 1, but we got boundaries tensor dim({sorted_sequence.dim()}) and input value's dim(0) numel(1)")
     value = _like_number(self, sorted_sequence)
     return ops.searchsorted(sorted_sequence, value, out_int32=out_int32, right=right, side=side, sorter=sorter)
 
@@ -293,7 +303,7 @@ def _like_number(number: float, tensor: Tensor) -> Tensor:
 def _bucketize(self: Tensor, boundaries: Tensor, out_int32: bool, right: bool) -> Tensor:
     """The number of the bucket between boundaries that each value falls into."""
     if boundaries.dim() != 1:
-        raise RuntimeError(f"bucketize(): boundaries tensor must be 1 dimension, but got dim({boundaries.dim()})")
+        raise RuntimeError(f"boundaries tensor must be 1 dimension, but got dim({boundaries.dim()})")
     return _search(boundaries.detach(), self.detach(), None, right, out_int32)
 
 

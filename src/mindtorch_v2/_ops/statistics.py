@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -80,6 +81,7 @@ def _between(rows: Tensor, ranks: Tensor, interpolation: str) -> Tensor:
     return ops.lerp(low, high, weight)
 
 
+_OUT_DTYPE = "quantile() out tensor must be same dtype as the input tensor"
 for _name, _skip in (("quantile", False), ("nanquantile", True)):
     def _quantile(self: Tensor, q: Tensor, dim: int | None, keepdim: bool, interpolation: str,
                   _skip: bool = _skip) -> Tensor:
@@ -93,10 +95,10 @@ for _name, _skip in (("quantile", False), ("nanquantile", True)):
         return _quantile_of(self, q, dim, keepdim, interpolation, _skip)
 
     op(f"{_name}(Tensor self, Tensor q, int? dim=None, bool keepdim=False, *, str interpolation='linear') -> Tensor",
-       body=_quantile, autocast={"cpu": "float32"},
+       body=_quantile, out=_OUT_DTYPE, autocast={"cpu": "float32"},
        doc="The q-th quantiles along dim, between neighbours as interpolation says.")
     op(f"{_name}.scalar(Tensor self, float q, int? dim=None, bool keepdim=False, *, str interpolation='linear') "
-       "-> Tensor", body=_quantile_number)
+       "-> Tensor", body=_quantile_number, out=_OUT_DTYPE)
 
 
 # ---- counting ----------------------------------------------------------------------------------------------------
@@ -194,11 +196,12 @@ def _check_histogram(self: Tensor) -> None:
 def _histogram_edges(self: Tensor, bins: Tensor, weight: Tensor | None, density: bool) -> tuple[Tensor, ...]:
     """The counts of items between edges (or in a number of equal bins), and the edges."""
     if bins.dim() != 1:
-        raise RuntimeError(f"torch.histogram(): bins tensor should have one dimension, but got {bins.dim()} "
+        raise RuntimeError(f"torch.histogramdd: bins tensor should have one dimension, but got {bins.dim()} "
                            "dimensions in the bins tensor for dimension 0")
     if bins.dtype is not self.dtype:
         raise RuntimeError("torch.histogramdd: input tensor and bins tensors should have the same dtype, but got "
-                           f"input with dtype {self.dtype!r} and bins for dimension 0 with dtype {bins.dtype!r}")
+                           f"input with dtype {core._c_word(self.dtype)} and bins for dimension 0 with dtype "
+                           f"{core._c_word(bins.dtype)}")
     if bins.numel() == 0:
         raise RuntimeError("torch.histogram(): bins tensor should have at least 1 element, but got 0 elements in "
                            "the bins tensor for dimension 0")
@@ -231,7 +234,7 @@ def _range_of(self: Tensor, range: Any) -> tuple[float, ...]:
     if not (math.isfinite(low) and math.isfinite(high)):
         raise RuntimeError(f"torch.histogramdd: dimension 0's range [{low}, {high}] is not finite")
     if low > high:
-        raise RuntimeError(f"torch.histogramdd: min should not exceed max, but got min {low} max {high} for "
+        raise RuntimeError(f"torch.histogramdd: min should not exceed max, but got min {low:g} max {high:g} for "
                            "dimension 0")
     return (low - 0.5, high + 0.5) if low == high else (low, high)
 
@@ -330,6 +333,9 @@ def _cov(self: Tensor, correction: int, fweights: Tensor | None, aweights: Tenso
     else:
         used = aweights if fweights is None else aweights * fweights
         norm = total - correction * (weights * aweights).sum() / used.sum()
+    if self._readable and norm <= 0:
+        warnings.warn("cov(): degrees of freedom is <= 0. Correction should be strictly less than the number of observations.",
+                      stacklevel=2)
     if not hasattr(norm, "dtype"):
         norm = max(norm, 0)
     else:

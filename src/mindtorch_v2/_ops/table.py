@@ -62,7 +62,7 @@ def op(schema: str, *, rule: Any = None, kernel: str | Callable[..., Any] | None
        native: str | None = None, body: Callable[..., Any] | None = None,
        grad: dict[str, Callable[..., Any]] | None = None, npu: str | Npu | None = None,
        numbers: bool | str | None = None, copies_self: bool = False, inplace: bool | str | None = None,
-       out: bool | str | tuple[str, ...] | Callable[..., Any] = True, guard: str | None = None,
+       out: bool | str | tuple[str | Callable[..., Any], ...] | Callable[..., Any] = True, guard: str | None = None,
        autocast: str | dict[str, str] | None = None,
        batch: Any = None, forward: Callable[..., Any] | None = None,
        refuses: Mapping[str, str | Exception] | None = None, lacks: str = "", variants: str = "function, method",

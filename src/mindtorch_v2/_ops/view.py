@@ -210,6 +210,13 @@ def wrap(dim: int, rank: int) -> int:
     return dim + size if dim < 0 else dim
 
 
+@composite("narrow.Tensor(Tensor(a) self, int dim, Tensor start, SymInt length) -> Tensor(a)", out=False)
+def _narrow_tensor(self: Tensor, dim: int, start: Tensor, length: int) -> Tensor:
+    if start.dim() != 0 or start.is_floating_point() or start.is_complex() or start.dtype._name == "bool":
+        raise RuntimeError("start must be an 0-dim integral Tensor.")
+    return ops.narrow(self, dim, int(start), length)
+
+
 @composite("narrow(Tensor(a) self, int dim, SymInt start, SymInt length) -> Tensor(a)", out=False)
 def _narrow(self: Tensor, dim: int, start: int, length: int) -> Tensor:
     if self.dim() == 0:
@@ -223,13 +230,6 @@ def _narrow(self: Tensor, dim: int, start: int, length: int) -> Tensor:
     if start + length > size:
         raise RuntimeError(f"start ({start}) + length ({length}) exceeds dimension size ({size}).")
     return ops.slice(self, dim, start, start + length)
-
-
-@composite("narrow.Tensor(Tensor(a) self, int dim, Tensor start, SymInt length) -> Tensor(a)", out=False)
-def _narrow_tensor(self: Tensor, dim: int, start: Tensor, length: int) -> Tensor:
-    if start.dim() != 0 or start.is_floating_point() or start.is_complex() or start.dtype._name == "bool":
-        raise RuntimeError("start must be an 0-dim integral Tensor.")
-    return ops.narrow(self, dim, start.item(), length)
 
 
 def check_parts(name: str, count: int) -> None:

@@ -18,7 +18,7 @@ def _count(mask: Any) -> int:
 
 def _nonzero(self: Any) -> Any:
     self = self.detach()                         # its own geometry: another thread may change the tensor's meanwhile
-    out = _empty((_count(self), self.dim()), dtype=_INT64)
+    out = _empty((self.dim(), _count(self)), dtype=_INT64).t()      # a dim's indices side by side, as torch has them
     _C._run_kernel("nonzero", (out,), (self,))
     return out
 

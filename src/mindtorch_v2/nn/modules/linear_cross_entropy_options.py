@@ -38,7 +38,7 @@ def dtype_of(options: Any, given: Any) -> Any:
     return options.acc_dtype or given
 
 
-@dataclass
+@dataclass(frozen=True, slots=True)
 class LinearCrossEntropyOptions:
     """Asks linear_cross_entropy() never to hold the logits of a whole batch: each piece's are computed again in backward.
 
