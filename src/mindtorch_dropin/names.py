@@ -9,6 +9,12 @@ from typing import Any
 
 from mindtorch_dropin.finder import OURS, alias_target
 
+_COMPILED = {                       # types of the compiled core that torch shows elsewhere, or under another name
+    ("torch._C._graph", "Node"): "torch.autograd.graph.Node",
+    ("torch._C._graph", "SavedTensor"): "torch._C._autograd.SavedTensor",
+    ("torch._C._methods", "TensorMethods"): "torch._C.TensorBase",
+}
+
 
 def rename_loaded() -> None:
     """Give every module of mindtorch_v2 that is loaded torch's name, and what is in it; once, at a late install()."""
@@ -58,6 +64,9 @@ def _rename_function(function: Any) -> None:
 def _rename_class(cls: Any, module: str, torch: Any) -> None:
     """torch.Tensor and its like live in torch itself where ours live in a private module of it."""
     place = alias_target(module) or module
+    if (place, cls.__name__) in _COMPILED:
+        torch._C._rename_type(cls, _COMPILED[place, cls.__name__])
+        return
     if vars(torch).get(cls.__name__) is cls and place.rpartition(".")[2].startswith("_"):
         place = "torch"
     if place == module:

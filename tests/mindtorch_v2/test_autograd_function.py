@@ -234,6 +234,69 @@ def test_once_differentiable(t):
 
 
 @twin
+def test_what_once_differentiable_gives_is_no_part_of_the_graph(t):
+    class Square(t.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * x
+
+        @staticmethod
+        @t.autograd.function.once_differentiable
+        def backward(ctx, g):
+            return 2 * g
+    x = leaf(t)
+    start = t.ones_like(x).requires_grad_()
+    g, = t.autograd.grad(Square.apply(x), x, start, create_graph=True)
+    return (g, t.autograd.grad(g.sum(), x, allow_unused=True) if not g.requires_grad else error(lambda: g.sum().backward(), 50))
+
+
+@twin
+def test_saved_tensors_of_a_function_before_they_are_unpacked(t):
+    class Twice(t.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            before = ctx.saved_tensors, ctx.to_save, ctx.dirty_tensors, ctx.non_differentiable
+            ctx.save_for_backward(x, None, before and x * 2)
+            return x * 2
+
+        @staticmethod
+        def backward(ctx, g):
+            return g * ctx.saved_tensors[0]
+    x = leaf(t)
+    y = Twice.apply(x)
+    raw = y.grad_fn._raw_saved_tensors
+    raw[0].register_hooks(lambda s: s * 2, lambda s: s + 1)
+    errors = [error(lambda: raw[0].register_hooks(lambda s: s, lambda s: s), 90),
+              error(lambda: raw[1].register_hooks(lambda s: s, lambda s: s), 70),
+              error(lambda: t.autograd.SavedTensor(), 60)]
+    shown = len(raw), isinstance(raw[0], t.autograd.SavedTensor), raw[0].data, len(y.grad_fn.next_functions)
+    y.sum().backward()
+    return (x.grad, *shown, *errors, error(lambda: y.grad_fn._raw_saved_tensors, 60))
+
+
+@twin
+def test_a_function_may_not_change_a_leaf(t):
+    class Double(t.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.mark_dirty(x)
+            return x.mul_(2)
+
+        @staticmethod
+        def backward(ctx, g):
+            return g * 2
+    whole = leaf(t)
+    part = t.ones(4)[1:].requires_grad_()                       # a leaf that is a view
+    return [error(lambda: Double.apply(x)) for x in (whole, part)] + [Double.apply(t.ones(2))]
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@twin
+def test_a_function_is_no_object_to_call(t):
+    return type(cube(t)()).__name__, error(lambda: cube(t)()(leaf(t)), 50)
+
+
+@twin
 def test_saving_outputs_makes_second_derivatives(t):
     class Exp(t.autograd.Function):
         @staticmethod

@@ -163,3 +163,45 @@ def test_a_function_runs_as_a_recorded_graph() -> None:
     assert make_traced(lambda a, *, k: torch.add(a, k) * a)(x, k=2, executor="aten").tolist() == [0, 3, 8]
     with pytest.raises(ValueError, match="Allowed values are: aten"):
         make_traced(torch.add)(x, x, executor="nvfuser")
+
+
+NODES: dict[str, Any] = {
+    "max": lambda t, x: x.max(), "max.dim": lambda t, x: x.max(0)[0], "median.dim": lambda t, x: x.median(0)[0],
+    "clamp": lambda t, x: x.clamp(0, 1), "clamp_min": lambda t, x: t.clamp_min(x, x), "pad": lambda t, x: t.nn.functional.pad(
+        x[None], (1, 1), mode="reflect"), "fft": lambda t, x: t.fft.rfft(x), "pool": lambda t, x: t.nn.functional.avg_pool2d(x[None], 1),
+    "upsample": lambda t, x: t.nn.functional.interpolate(x[None, None], 4, mode="bilinear"), "where": lambda t, x: t.where(x > 1, x, x),
+    "cross_entropy": lambda t, x: t.nn.functional.cross_entropy(x, t.tensor([0, 1])), "log1p": lambda t, x: x.log1p(),
+    "masked_fill": lambda t, x: x.masked_fill(x > 1, 0.0), "gather": lambda t, x: x.gather(0, t.zeros(1, 2, dtype=t.long)),
+}
+
+
+@BOTH
+def test_nodes_have_torchs_names_and_inputs(lib: Any) -> None:
+    x = lib.arange(4.0).reshape(2, 2).requires_grad_()
+    theirs = judge.arange(4.0).reshape(2, 2).requires_grad_()
+    for name, make in NODES.items():
+        node, expected = make(lib, x).grad_fn, make(judge, theirs).grad_fn
+        assert node.name() == expected.name(), name
+        if name != "where":
+            assert len(node.next_functions) == len(expected.next_functions), name
+    assert (x.sort(dim=-1)[0].grad_fn._saved_dim, x.topk(1)[0].grad_fn._saved_dim) == (2**64 - 1, 2**64 - 1)
+
+
+@BOTH
+def test_what_a_factory_gives_was_never_changed(lib: Any) -> None:
+    made = [lib.rand(2), lib.randn(2), lib.arange(3.0), lib.linspace(0, 1, 3), lib.eye(2), lib.randperm(3), lib.randint(3, (2,)),
+            lib.rand_like(lib.ones(2)), lib.normal(0.0, 1.0, (2,)), lib.logspace(0, 1, 2)]
+    assert [x._version for x in made] == [0] * len(made)
+    assert made[0].add_(1)._version == 1
+
+
+@BOTH
+def test_modes_say_what_they_are(lib: Any) -> None:
+    mode = lib.no_grad()
+    assert mode.prev is False and type(mode).__module__.endswith(".autograd.grad_mode")
+    with mode:
+        assert mode.prev is True
+    assert repr(lib.set_grad_enabled(True)) == "torch.autograd.grad_mode.set_grad_enabled(mode=True)"
+    with pytest.raises(TypeError, match=r"argument 'enabled' \(position 1\) must be bool, not int"):
+        lib.autograd.set_detect_anomaly(3)
+    assert lib.autograd.anomaly_mode.detect_anomaly is lib.autograd.detect_anomaly

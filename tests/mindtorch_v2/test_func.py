@@ -10,6 +10,13 @@ from twin import check_lines, error, twin
 import mindtorch_v2 as mt
 
 A = [[0.3, -1.2, 0.7], [0.1, 2.0, -0.4]]
+
+
+def _along(f: Any, fn: Any, x: Any) -> Any:
+    """The value and the derivative along x itself, which is no constant to the levels outside."""
+    return f.jvp(fn, (x,), (x,))
+
+
 DERIVATIVES = {
     "grad": lambda f, x: f.grad(lambda z: z.sin().pow(2).sum())(x),
     "grad of grad": lambda f, x: f.grad(lambda z: f.grad(lambda w: (w**4).sum())(z).sum())(x),
@@ -23,6 +30,9 @@ DERIVATIVES = {
     "hessian": lambda f, x: f.hessian(lambda z: z.exp().prod())(x[0]),
     "jvp": lambda f, x: f.jvp(lambda p, q: (p * q, p), (x, x + 1), (x * 0 + 1, x * 0 + 2)),
     "vjp": lambda f, x: f.vjp(lambda p: p @ p.T, x)[1](x @ x.T),
+    "jvp of jvp": lambda f, x: _along(f, lambda z: _along(f, lambda w: w.prod(), z)[1], x[0] + 3),
+    "three jvps": lambda f, x: _along(f, lambda z: _along(f, lambda v: _along(f, lambda w: w.prod(), v)[1], z)[1], x[0] + 3),
+    "grad of a tangent": lambda f, x: f.grad(lambda v: f.jvp(lambda w: w.prod(), (x[0],), (v,))[1])(x[1]).detach(),
     "vmap of grad": lambda f, x: f.vmap(f.grad(lambda z: (z**3).sum()))(x),
     "grad of vmap": lambda f, x: f.grad(lambda z: f.vmap(lambda r: r.prod())(z).sum())(x),
     "hessian of a batch": lambda f, x: f.vmap(f.hessian(lambda z: (z**3).sum()))(x),

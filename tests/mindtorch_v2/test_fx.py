@@ -15,6 +15,7 @@ from typing import Any
 import fx_programs
 import pytest
 import torch
+from torch.fx.passes.split_module import split_module as torch_split
 from twin import twin
 
 import mindtorch_v2
@@ -186,6 +187,22 @@ def test_modules_are_split() -> None:
     x = mindtorch_v2.randn(2, 4)
     mindtorch_v2.testing.assert_close(split(x), traced(x))
     assert [n.target for n in split.graph.nodes if n.op == "call_module"] == ["submod_0", "submod_1"]
+
+
+def test_attributes_are_passed_to_the_parts() -> None:
+    shown = []
+    for lib, split_module in ((torch, torch_split), (mindtorch_v2, fx.passes.split_module.split_module)):
+        class Scaled(lib.nn.Module):   # type: ignore[name-defined,misc]
+            def __init__(self) -> None:
+                super().__init__()
+                self.w = lib.nn.Parameter(lib.ones(3))
+
+            def forward(self, x: Any) -> Any:
+                return (x.relu() * self.w).sin() + self.w
+        traced = lib.fx.symbolic_trace(Scaled())
+        split = split_module(traced, traced, lambda n: int(n.name == "add"))
+        shown.append([split.code, [(name, m.code) for name, m in split.named_children()]])
+    assert shown[0] == shown[1]
 
 
 def test_code_generation_is_open() -> None:

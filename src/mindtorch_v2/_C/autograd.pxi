@@ -6,6 +6,7 @@ cdef bint anomaly = False, anomaly_nan = True
 
 class RemovableHandle:
     """Removes a hook."""
+    __module__ = "mindtorch_v2.utils.hooks"
     _next_id = 0
 
     def __init__(self, hooks):
@@ -467,7 +468,7 @@ cdef str forward_name(Node node):
 
 cdef class Packed:
     """A saved tensor that saved_tensors_hooks has packed, and the history that it gets back when unpacked."""
-    cdef object value, unpack
+    cdef readonly object value, unpack
     cdef Node fn
     cdef TensorBase leaf
     cdef int output_nr
@@ -496,3 +497,25 @@ def _pack(TensorBase t, bint keep_history=True):
         return None
     pack, unpack = own_stacks().saved_hooks[-1]
     return pack_tensor(t, pack, unpack, keep_history)
+
+
+cdef Packed pack_with(object value, bint released, object pack, object unpack, bint keep_history):
+    """What register_hooks of a saved tensor puts in its place; refuses what cannot be packed."""
+    if not callable(pack) or not callable(unpack):
+        raise TypeError("register_hooks(): incompatible function arguments: expected two callables, got "
+                        f"{builtin_type(pack).__name__} and {builtin_type(unpack).__name__}")
+    if released:
+        raise RuntimeError("Calling register_hooks on a saved tensor after it has been freed. Saved intermediate values "
+                           "of the graph are freed when you call .backward() or autograd.grad(). Specify "
+                           "retain_graph=True if you need to backward through the graph a second time or if you need "
+                           "to access saved variables after calling backward.")
+    if value is None:
+        raise RuntimeError("Calling register_hooks on a saved tensor with value None is forbidden")
+    if not isinstance(value, TensorBase):
+        raise RuntimeError("Calling register_hooks on a saved tensor whose hooks have already been set. Hint: only one "
+                           "pair of hooks is allowed at a time.")
+    return pack_tensor(<TensorBase>value, pack, unpack, keep_history)
+
+
+def _pack_with(value, bint released, pack, unpack, bint keep_history):
+    return pack_with(value, released, pack, unpack, keep_history)

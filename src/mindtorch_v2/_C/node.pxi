@@ -149,7 +149,16 @@ cdef class Node:
 
     @property
     def next_functions(self):
-        return tuple([(next_function(<object>self.links[i]), self.target_nr[i]) for i in range(self.ntargets)])
+        cdef uint64_t taken = 0
+        cdef Formula f
+        cdef int i
+        if self.op is None or self.op.has_list or self.op.formulas is None:
+            taken = ~taken
+        else:                                    # an index or a mask has no gradient in any call
+            for f in self.op.formulas:
+                taken |= f.needs
+        return tuple([(next_function(<object>self.links[i]), self.target_nr[i]) for i in range(self.ntargets)
+                      if i >= 64 or taken >> i & 1])
 
     @property
     def metadata(self):

@@ -77,6 +77,8 @@ cdef object saved_attribute(Node node, str name):
     j, part = find_saved(node, name, "_saved_")
     value = unpack_saved(node, j)
     value = value if part < 0 else value[part]
+    if node.op.saved_kind[j] == S_VALUE and node.op.kind[node.op.saved_param[j]] == K_INT and isinstance(value, int) and value < 0:
+        return value + (1 << 64)                 # torch shows its integers without sign
     return tuple(value) if isinstance(value, list) else value
 
 
@@ -94,7 +96,7 @@ cdef SavedTensor raw_saved(Node node, int j):
 
 
 cdef class SavedTensor:
-    """One tensor that a node saved, before it is unpacked."""
+    """One tensor that a node saved, before it is unpacked; custom functions have a subclass."""
     cdef Node node
     cdef int j
 
@@ -103,9 +105,9 @@ cdef class SavedTensor:
 
     @property
     def data(self):
-        """The tensor as it was saved; None where hooks packed it or backward has freed it."""
+        """The tensor as it was saved, or what the pack hook gave; None where backward has freed it."""
         value = None if self.node is None else saved_at(self.node, self.j)
-        return value if isinstance(value, TensorBase) else None
+        return (<Packed>value).value if isinstance(value, Packed) else value if isinstance(value, TensorBase) else None
 
     @property
     def unpack_hook(self):
@@ -120,22 +122,11 @@ cdef class SavedTensor:
 
     def register_hooks(self, pack, unpack):
         """Keeps pack(tensor) in the tensor's place until unpack gives it back."""
-        if not callable(pack) or not callable(unpack):
-            raise TypeError("register_hooks(): incompatible function arguments: expected two callables, got "
-                            f"{builtin_type(pack).__name__} and {builtin_type(unpack).__name__}")
-        if self.node is None or self.node.released:
-            raise RuntimeError("Calling register_hooks on a saved tensor after it has been freed. Saved intermediate values "
-                               "of the graph are freed when you call .backward() or autograd.grad(). Specify "
-                               "retain_graph=True if you need to backward through the graph a second time or if you need "
-                               "to access saved variables after calling backward.")
-        value = saved_at(self.node, self.j)
-        if isinstance(value, Packed):
-            raise RuntimeError("Calling register_hooks on a saved tensor whose hooks have already been set. Hint: only one "
-                               "pair of hooks is allowed at a time.")
-        if not isinstance(value, TensorBase):
-            raise RuntimeError("Calling register_hooks on a saved tensor with value None is forbidden")
-        packed = pack_tensor(<TensorBase>unpack_checked(self.node, self.j), pack, unpack,
-                             self.node.op.saved_kind[self.j] == S_VALUE)
+        cdef bint released = self.node is None or self.node.released
+        value = None if released else saved_at(self.node, self.j)
+        if isinstance(value, TensorBase):
+            value = unpack_checked(self.node, self.j)
+        packed = pack_with(value, released, pack, unpack, released or self.node.op.saved_kind[self.j] == S_VALUE)
         set_saved(self.node, self.j, packed)
 
 

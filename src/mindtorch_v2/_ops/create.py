@@ -129,7 +129,7 @@ def _arange(start: float, end: float, step: float, dtype: _C.dtype | None, layou
     dtype = dtype or (_C._dtype_named("int64") if whole else _C.get_default_dtype())
     if dtype._name in ("uint16", "uint32", "uint64"):
         raise NotImplementedError(f'"arange_cpu" not implemented for \'{_C.TYPE_WORDS[dtype._id]}\'')
-    return _finish(ops._arange_(ops.empty((n,), dtype=dtype, device=device), start, end, step), requires_grad)
+    return finish(ops._arange_(ops.empty((n,), dtype=dtype, device=device), start, end, step), requires_grad)
 
 
 def _in_its_shape(body: Callable[..., Any], warns: bool = False) -> Callable[..., Any]:
@@ -147,7 +147,9 @@ def _in_its_shape(body: Callable[..., Any], warns: bool = False) -> Callable[...
     return made_for
 
 
-def _finish(made: Tensor, requires_grad: bool | None) -> Tensor:
+def finish(made: Tensor, requires_grad: bool | None) -> Tensor:
+    """What a factory gives: its first items are no change of it."""
+    core._set_version(made, 0)
     return made._requires_grad_(True) if requires_grad else made
 
 
@@ -174,7 +176,7 @@ def _range(start: float, end: float, step: float, dtype: _C.dtype | None, layout
     if dtype is not None and dtype._name == "int64":
         start, end, step = int(start), int(end), int(step)
     n = math.floor((end - start) / step) + 1
-    return _finish(ops._range_(ops.empty((n,), dtype=dtype, device=device), start, end, step), requires_grad)
+    return finish(ops._range_(ops.empty((n,), dtype=dtype, device=device), start, end, step), requires_grad)
 
 
 op(f"range(Scalar start, Scalar end, Scalar step=1, {_RANGE}) -> Tensor", variants="function", body=_range,
@@ -225,14 +227,14 @@ def _space_of_samples(start: Any, end: Any, steps: int, dtype: _C.dtype, device:
 def _linspace(start: Tensor | float, end: Tensor | float, steps: int, dtype: _C.dtype | None, layout: _C.layout | None,
               device: _C.device | None, pin_memory: bool | None, requires_grad: bool | None) -> Tensor:
     """steps numbers evenly spaced from start to end, both included."""
-    return _finish(_space("_linspace_", start, end, steps, dtype, device), requires_grad)
+    return finish(_space("_linspace_", start, end, steps, dtype, device), requires_grad)
 
 
 def _logspace(start: Tensor | float, end: Tensor | float, steps: int, base: float, dtype: _C.dtype | None,
               layout: _C.layout | None, device: _C.device | None, pin_memory: bool | None,
               requires_grad: bool | None) -> Tensor:
     """steps powers of base, with exponents evenly spaced from start to end."""
-    return _finish(_space("_logspace_", start, end, steps, dtype, device, base), requires_grad)
+    return finish(_space("_logspace_", start, end, steps, dtype, device, base), requires_grad)
 
 
 _SPACES: tuple[tuple[str, str, Callable[..., Any]], ...] = (
@@ -252,7 +254,7 @@ def _eye(n: int, m: int | None, dtype: _C.dtype | None, layout: _C.layout | None
         raise NotImplementedError("\"eye\" not implemented for 'ComplexHalf'")
     if n < 0 or m < 0:
         raise RuntimeError(f"{'n' if n < 0 else 'm'} must be greater or equal to 0, got {n if n < 0 else m}")
-    return _finish(ops._eye_(ops.empty((n, m), dtype=dtype, device=device), n, m), requires_grad)
+    return finish(ops._eye_(ops.empty((n, m), dtype=dtype, device=device), n, m), requires_grad)
 
 
 def _complex_rule(real: Tensor, imag: Tensor, polar: bool = False) -> Spec:

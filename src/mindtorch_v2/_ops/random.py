@@ -8,6 +8,7 @@ from typing import Any
 from mindtorch_v2 import _C
 from mindtorch_v2._dtype import finfo
 from mindtorch_v2._ops import batching
+from mindtorch_v2._ops.create import finish
 from mindtorch_v2._ops.table import Spec, composite, op, ops, publish_plain
 from mindtorch_v2._shape import broadcast
 from mindtorch_v2._tensor import Tensor
@@ -209,10 +210,6 @@ def _fill_normal(made: Tensor, generator: Any) -> Tensor:
     return _complex_normal(made, generator) if made.is_complex() else made.normal_(0, 1, generator=generator)
 
 
-def _finish(made: Tensor, requires_grad: bool | None) -> Tensor:
-    return made._requires_grad_(True) if requires_grad else made
-
-
 def _into(fresh: Callable[..., Any], fill: Callable[..., Any]) -> Callable[..., Any]:
     """The body of out=: one of the right shape is filled itself, for numbers are drawn in the order of memory."""
     def drawn(out: Tensor, *args: Any) -> Tensor:
@@ -228,13 +225,13 @@ for _name, _fill in (("rand", _fill_uniform), ("randn", _fill_normal)):
     def _fresh(size: Sequence[int], generator: _C.GeneratorBase | None, dtype: _C.dtype | None,
                layout: _C.layout | None, device: Any, pin_memory: bool | None, requires_grad: bool | None,
                _fill: Callable[..., Any] = _fill) -> Tensor:
-        return _finish(_fill(ops.empty(size, dtype=dtype, device=device), generator), requires_grad)
+        return finish(_fill(ops.empty(size, dtype=dtype, device=device), generator), requires_grad)
 
     def _like(self: Tensor, dtype: _C.dtype | None, layout: _C.layout | None, device: _C.device | None,
               pin_memory: bool | None, requires_grad: bool | None, memory_format: _C.memory_format | None,
               generator: _C.GeneratorBase | None, _fill: Callable[..., Any] = _fill) -> Tensor:
         made = ops.empty_like(self, dtype=dtype, device=device, memory_format=memory_format)
-        return _finish(_fill(made, generator), requires_grad)
+        return finish(_fill(made, generator), requires_grad)
     op(f"{_name}(SymInt[] size, {_OPTIONS}) -> Tensor", body=_fresh, variants="function", out=_into(_fresh, _fill),
        whole=True)
     op(f"{_name}_like(Tensor self, {_LIKE}) -> Tensor", body=_like, variants="function", out=False, whole=True,
@@ -246,7 +243,7 @@ def _randint(low: int, high: int, size: Sequence[int], generator: _C.GeneratorBa
              requires_grad: bool | None) -> Tensor:
     """Integers from low (default 0) to high, high excluded."""
     made = ops.empty(size, dtype=dtype or _C._dtype_named("int64"), device=device)
-    return _finish(_fill_integers(made, low, high, generator), requires_grad)
+    return finish(_fill_integers(made, low, high, generator), requires_grad)
 
 
 def _fill_integers(made: Tensor, low: int, high: int, generator: Any) -> Tensor:
@@ -268,7 +265,7 @@ def _randint_like(self: Tensor, low: int, high: int, dtype: _C.dtype | None, lay
                   memory_format: _C.memory_format | None, generator: _C.GeneratorBase | None) -> Tensor:
     """Integers from low (default 0) to high in the shape of self."""
     made = ops.empty_like(self, dtype=dtype, device=device, memory_format=memory_format)
-    return _finish(made.random_(low, high, generator=generator), requires_grad)
+    return finish(made.random_(low, high, generator=generator), requires_grad)
 
 
 op(f"randint_like(Tensor self, SymInt high, {_LIKE}) -> Tensor", out=False, variants="function",
@@ -287,7 +284,7 @@ def _randperm(n: int, generator: _C.GeneratorBase | None, dtype: _C.dtype | None
     if dtype is not None and dtype._name == "bool":
         raise NotImplementedError("\"randperm\" not implemented for 'Bool'")
     made = ops.empty((n,), dtype=dtype or _C._dtype_named("int64"), device=device)
-    return _finish(ops._randperm_(made, n, generator=generator), requires_grad)
+    return finish(ops._randperm_(made, n, generator=generator), requires_grad)
 
 
 def _randperm_rule(self: Tensor, n: int, generator: _C.GeneratorBase | None) -> None:
@@ -332,7 +329,7 @@ _NORMAL = op("normal.Tensor(Tensor mean, Tensor std=1.0, *, Generator? generator
 def _normal_numbers(mean: float, std: float, size: Sequence[int], generator: _C.GeneratorBase | None, dtype: _C.dtype | None,
                     layout: _C.layout | None, device: Any, pin_memory: bool | None, requires_grad: bool | None) -> Tensor:
     """Normal numbers of one mean and one standard deviation."""
-    return _finish(ops.empty(size, dtype=dtype, device=device).normal_(mean, std, generator=generator), requires_grad)
+    return finish(ops.empty(size, dtype=dtype, device=device).normal_(mean, std, generator=generator), requires_grad)
 
 
 def normal(mean: Tensor | float, std: Tensor | float = 1.0, size: list[int] | None = None, *, generator: Any = None,
@@ -352,7 +349,7 @@ def normal(mean: Tensor | float, std: Tensor | float = 1.0, size: list[int] | No
         made = _NORMAL(float(mean), float(std), size, generator=generator, dtype=dtype, device=device)
     if out is not None:
         return out.resize_(made.shape).copy_(made)
-    return _finish(made, requires_grad)
+    return finish(made, requires_grad)
 
 
 def _multinomial_rule(self: Tensor, num_samples: int, replacement: bool, generator: _C.GeneratorBase | None) -> Spec:

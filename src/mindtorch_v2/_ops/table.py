@@ -28,17 +28,29 @@ class Pointwise(str):
     """A rule: shapes broadcast, dtypes promote, and the result's dtype follows as the word says."""
 
 
+_NODES = {                             # where torch counts otherwise than by the order of rows here, or splits ops otherwise
+    "copy_": "CopyBackwards", "max": "MaxBackward1", "max.dim": "MaxBackward0", "min": "MinBackward1", "min.dim": "MinBackward0",
+    "median.dim": "MedianBackward1", "nanmedian.dim": "NanmedianBackward1", "lerp.Tensor": "LerpBackward1",
+    "random_": "RandomBackward2", "random_.from": "RandomBackward0",
+    "nll_loss_forward": "NllLossBackward0", "nll_loss2d_forward": "NllLoss2DBackward0", "_cross_entropy": "NllLossBackward0",
+    "_clamp_number": "ClampBackward1", "_clamp_tensor": "ClampBackward0", "_clamp_min_tensor": "ClampMinBackward1",
+    "_clamp_max_tensor": "ClampMaxBackward1", "_square": "PowBackward0", "_div_trunc": "DivBackward1", "_div_floor": "DivBackward1",
+    "_index_put_list_": "IndexPutBackward0", "_bag": "EmbeddingBagBackward0", "_smooth_l1": "SmoothL1LossBackward0",
+    "_bce": "BinaryCrossEntropyBackward0", "_bce_logits": "BinaryCrossEntropyWithLogitsBackward0", "relu6": "HardtanhBackward0",
+    "_dropout": "MulBackward0", "_matrix_exp": "LinalgMatrixExpBackward0", "prelu": "PreluKernelBackward0",
+}
+
+
 def _camel(name: str) -> str:
-    return "".join(part[:1].upper() + part[1:] for part in name.strip("_").split("_"))
+    return "".join(part.title() for part in name.strip("_").split("_"))
 
 
-def _node_name(name: str, grad: Any) -> str:
+def _node_name(name: str, overload: str, grad: Any) -> str:
+    """What torch calls the node of a row: rows of one name are numbered, except where torch does it otherwise."""
     if not grad:
         return ""
-    if name == "copy_":
-        return "CopyBackwards"                   # torch's own node of that name
     _formulas[name] = _formulas.get(name, -1) + 1
-    return f"{_camel(name)}Backward{_formulas[name]}"
+    return _NODES.get(f"{name}.{overload}" if overload else name) or f"{_camel(name)}Backward{_formulas[name]}"
 
 
 def _publish(name: str, function: Any, variants: str) -> None:
@@ -107,7 +119,7 @@ def op(schema: str, *, rule: Any = None, kernel: str | Callable[..., Any] | None
         numbers=pointwise if numbers is None else numbers, copies_self=copies_self or (mutates and not body),
         npu=npu, namespace=namespace,
         returns_class=None if namespace.startswith("npu") else returns_class(parsed.name, parsed.returns),
-        node_name=_node_name(parsed.name, grad), out=out, guard=guard, batching=batch, forward=forward,
+        node_name=_node_name(parsed.name, parsed.overload, grad), out=out, guard=guard, batching=batch, forward=forward,
         refuses=dict(refuses) if refuses else None,
         description=_DESCRIPTION, format=format, whole=whole, writes=writes,
         lacks=tuple(map(_C._dtype_named, _dtype_names(lacks))) if pointwise else (),

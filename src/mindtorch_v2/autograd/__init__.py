@@ -1,8 +1,8 @@
 """Automatic differentiation: backward, grad, modes, custom functions, checks."""
-from mindtorch_v2._C import Node
-from mindtorch_v2.autograd import forward_ad, functional, grad_mode, graph
+from mindtorch_v2._C import Node, _core
+from mindtorch_v2.autograd import anomaly_mode, forward_ad, functional, grad_mode, graph
 from mindtorch_v2.autograd.engine import _calculate_shape, _is_checkpoint_valid, backward, grad
-from mindtorch_v2.autograd.function import Function, once_differentiable
+from mindtorch_v2.autograd.function import Function
 from mindtorch_v2.autograd.grad_mode import (
     _force_original_view_tracking,
     _unsafe_preserve_version_counter,
@@ -22,3 +22,5 @@ from mindtorch_v2.autograd.modes import (
     set_grad_enabled,
 )
 from mindtorch_v2.autograd.variable import Variable
+
+SavedTensor = _core.SavedTensor

@@ -6,6 +6,7 @@ linear in the gradient, is transposed by differentiating it.
 """
 from __future__ import annotations
 
+import threading
 import weakref
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -85,7 +86,7 @@ class Forward:
         if len(slopes) != len(results):
             raise RuntimeError("Function's jvp returned an invalid number of forward gradients (expected "
                                f"{len(results)} but got {len(slopes)})")
-        changed = {id(x): t for x, t in zip(bare, given) if any(x is d for d in node.dirty_tensors)}
+        changed = {id(x): t for x, t in zip(bare, given) if any(x is d for d in node.dirty_tensors or ())}
         for x, t in zip(results, slopes):
             _check_pushed(x, t, changed)
             if t is not None and _differentiable(x):
@@ -233,14 +234,23 @@ def transposed(layer: Forward, op: Any, row: Any, slots: tuple, tangents: list[A
     """The result and its tangents: the gradients of the inputs are linear in those of the results, so their derivative by
     those, applied to the tangents, is the forward derivative."""
     recorded = _C._is_grad_enabled()
-    kept = recorded and any(t.requires_grad for t in _tensors(slots))
+    outside = [layer for layer in _C._transforms() if isinstance(layer, Forward)]
+    kept = recorded and any(t.requires_grad or any(_recorded(level, t) for level in outside)
+                            for t in _tensors(slots) + [t for t in _tensors(tangents) if t is not None])
     _C._set_grad_enabled(True)
     try:
         starts: list[Any] = []
         along: list[Any] = []
         given = tuple(tuple(_start(x, t, starts, along) for x, t in zip(s, ts, strict=True)) if type(s) is tuple else
                       _start(s, ts, starts, along) for s, ts in zip(slots, tangents, strict=True))
-        result = _C._call_bound(op, row, given)
+        if kept:
+            for x, t in zip(starts, along, strict=True):         # the op's own gradient reads them, not the inputs
+                layer.note(x, t)
+        _inner.layers.append(layer)
+        try:
+            result = _C._call_bound(op, row, given)
+        finally:
+            _inner.layers.pop()
         outputs = [x for x in _tensors(result) if x is not None]
         slopes: list[Any] = [None] * len(outputs)
         live = [x for x in outputs if x.requires_grad]
@@ -254,13 +264,20 @@ def transposed(layer: Forward, op: Any, row: Any, slots: tuple, tangents: list[A
                                    allow_unused=True)
             for x, t in zip(live, found, strict=True):
                 at = next(i for i, o in enumerate(outputs) if o is x)
-                slopes[at] = t if t is None or kept else t._fresh()
+                slopes[at] = t if t is None or kept else _fresh(t)
     finally:
         _C._set_grad_enabled(recorded)
-    if kept:
-        for x, t in zip(starts, along, strict=True):             # the op's own gradient reads them, not the inputs
-            layer.note(x, t)
-    return (result if kept else _map(result, lambda x: x._fresh())), slopes
+    return (result if kept else _map(result, _fresh)), slopes
+
+
+class _Inner(threading.local):
+    """The levels inside the one that answers, each of which waits for the op to be recorded."""
+
+    def __init__(self) -> None:
+        self.layers: list[Forward] = []
+
+
+_inner = _Inner()
 
 
 def _start(x: Any, tangent: Any, starts: list[Any], along: list[Any]) -> Any:
@@ -268,9 +285,29 @@ def _start(x: Any, tangent: Any, starts: list[Any], along: list[Any]) -> Any:
     if tangent is None or not (x.is_floating_point() or x.is_complex()):
         return x
     x = _resolved(x)                                             # what the op saves is resolved, and has to be this very tensor
-    made = x.view_as(x) if x.requires_grad else x._fresh()._requires_grad_()
+    made = x.view_as(x) if x.requires_grad else _fresh(x)._requires_grad_()
+    for layer in _inner.layers:
+        noted = layer.tangent(x)
+        if noted is not None:
+            layer.note(made, noted)
     starts.append(made)
     along.append(tangent)
+    return made
+
+
+def _recorded(layer: Forward, x: Any) -> bool:
+    """Whether x has a tangent of that level with a history."""
+    tangent = layer.tangent(x)
+    return tangent is not None and tangent.requires_grad
+
+
+def _fresh(x: Any) -> Any:
+    """x without history, with the tangents of the levels outside, none of which has a history either."""
+    made = x._fresh()
+    for layer in _C._transforms():
+        tangent = layer.tangent(x) if isinstance(layer, Forward) else None
+        if tangent is not None:
+            layer.note(made, _fresh(tangent) if tangent.requires_grad else tangent)
     return made
 
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -15,15 +16,19 @@ _PACKAGE = __name__.partition(".")[0]       # whose own functions keep what they
 
 class FunctionCtx:
     """What forward leaves for backward."""
+    to_save: tuple | None
+    dirty_tensors: tuple | None
+    non_differentiable: tuple | None
 
     def save_for_backward(self, *tensors: Any) -> None:
         """Keeps tensors (or None) for backward, watched for in-place changes."""
-        for i, t in enumerate(tensors):
-            if t is not None and not isinstance(t, TensorBase):
-                raise TypeError(f"save_for_backward can only save variables, but argument {i} is of type {type(t).__name__}")
         self.to_save = tensors
 
     def save_for_forward(self, *tensors: Any) -> None:
+        for t in tensors:
+            if t is not None and not isinstance(t, TensorBase):
+                raise AssertionError("save_for_forward expects all arguments to be tensors; you should save non-tensors as "
+                                     "attributes on ctx.")
         self._for_forward = tensors
 
     def mark_dirty(self, *args: Any) -> None:
@@ -59,18 +64,21 @@ class BackwardCFunction(Node, FunctionCtx):
     _runs_on_none = True             # backward is called although no gradient arrived: with zeros, or with None
 
     def __init__(self) -> None:
-        self.to_save: tuple = ()
-        self.dirty_tensors: tuple = ()
-        self.non_differentiable: tuple = ()
+        self.to_save = self.dirty_tensors = self.non_differentiable = None
         self.materialize_grads = True
         self.needs_input_grad: tuple = ()
-        self._saved: list | None = None
+        self._saved: list | None = []        # None when backward has freed it
         self._for_forward: tuple = ()
         self.saved_for_forward: tuple | None = None
         self._outputs: list = []
 
     def __repr__(self) -> str:
         return f"<{type(self).__module__}.{type(self).__name__} object at {hex(id(self))}>"
+
+    @property
+    def next_functions(self) -> tuple:
+        """Where gradients go: one entry for each tensor among the arguments."""
+        return tuple(f for f, given in zip(super().next_functions, self._are_tensors) if given)
 
     def push_forward(self, function: Any, tangents: tuple) -> Any:
         """The tangents of what the call gave."""
@@ -82,15 +90,17 @@ class BackwardCFunction(Node, FunctionCtx):
 
     def _keep(self, outputs: tuple) -> None:
         """Turns what save_for_backward got into checked references; outputs are kept without history."""
-        saved = []
-        for t in self.to_save:
+        saved: list[Any] = []
+        for i, t in enumerate(self.to_save or ()):
+            if t is not None and not isinstance(t, TensorBase):
+                raise TypeError(f"save_for_backward can only save variables, but argument {i} is of type {type(t).__name__}")
             number = next((i for i, o in enumerate(outputs) if o is t), None) if t is not None else None
-            plain = t if number is None else _fresh(t)      # an output with its history would be a cycle
+            plain: Any = t if number is None else _fresh(t)      # an output with its history would be a cycle
             packed = None if t is None else _C._core._pack(plain)
             saved.append((plain, _version(plain), number) if packed is None else
                          (packed, None, number))
         self._saved = saved
-        self.to_save = ()
+        self.to_save = None
 
     def reattach(self, bare: tuple, given: tuple) -> list[tuple[int, Any]]:
         """Saves the arguments that were given in place of those that forward got; returns the outputs that were saved."""
@@ -105,25 +115,36 @@ class BackwardCFunction(Node, FunctionCtx):
     def saved_tensors(self) -> tuple:
         if self.saved_for_forward is not None:   # jvp runs
             return self.saved_for_forward
+        return tuple(self._unpack(*entry) for entry in self._entries())
+
+    @property
+    def saved_variables(self) -> tuple:
+        """The old name of saved_tensors."""
+        warnings.warn("'saved_variables' is deprecated; use 'saved_tensors'", DeprecationWarning, stacklevel=2)
+        return self.saved_tensors
+
+    @property
+    def _raw_saved_tensors(self) -> tuple:
+        """What save_for_backward got, before it is unpacked."""
+        return tuple(SavedTensor._of(self, i) for i in range(len(self._entries())))
+
+    def _entries(self) -> list:
         if self._saved is None:
             raise RuntimeError(_RELEASED)
-        found = []
-        for value, version, number in self._saved:
-            if version is None:
-                value = _C._core._unpack(value)
-            elif value is not None and _version(value) != version:
-                raise _C._core._changed(value, version)
-            if number is not None:
-                value = _op_named("alias")(value)
-                self._attach_again(value, number)
-            found.append(value)
-        return tuple(found)
+        return self._saved
 
-    saved_variables = saved_tensors
-
-    def _attach_again(self, value: Any, number: int) -> None:
-        if _C._is_grad_enabled() and number not in self._plain:
+    def _unpack(self, value: Any, version: int | None, number: int | None) -> Any:
+        """A saved tensor, checked; an output has its history again."""
+        if version is None:
+            value = _C._core._unpack(value)
+        elif value is not None and _version(value) != version:
+            raise _C._core._changed(value, version)
+        if number is None:
+            return value
+        value = _op_named("alias")(value)
+        if number not in self._plain:
             _C._core._give_history(value, self, number)
+        return value
 
     def _release(self) -> None:
         self._saved = None
@@ -161,6 +182,37 @@ class BackwardCFunction(Node, FunctionCtx):
         return _op_named("zeros")(shape, dtype=dtype, device=device)
 
 
+class SavedTensor(_C._core.SavedTensor):
+    """One tensor that a custom function saved, before it is unpacked."""
+    _node: BackwardCFunction
+    _place: int
+
+    @classmethod
+    def _of(cls, node: BackwardCFunction, place: int) -> SavedTensor:
+        made = cls.__new__(cls)
+        made._node, made._place = node, place
+        return made
+
+    @property
+    def data(self) -> Any:
+        """What is kept: the tensor, or what the pack hook gave."""
+        value, version, _ = self._node._entries()[self._place]
+        return value if version is not None else value.value
+
+    @property
+    def unpack_hook(self) -> Any:
+        """The hook that makes the tensor of what is kept; None where there are no hooks."""
+        value, version, _ = self._node._entries()[self._place]
+        return None if version is not None else value.unpack
+
+    def register_hooks(self, pack_hook: Callable[[Any], Any], unpack_hook: Callable[[Any], Any]) -> None:
+        """Keeps pack_hook(tensor) in the tensor's place until unpack_hook gives it back."""
+        entries = self._node._saved
+        value, _, number = entries[self._place] if entries else (None, 0, None)
+        packed = _C._core._pack_with(value, entries is None, pack_hook, unpack_hook, number is None)
+        self._node._entries()[self._place] = packed, None, number
+
+
 class FunctionMeta(type):
     """Gives every Function its node class, named as torch names it."""
 
@@ -176,6 +228,11 @@ class Function(FunctionCtx, metaclass=FunctionMeta):
     generate_vmap_rule = False
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
+        warnings.warn(f"{type(self)} should not be instantiated. Methods on autograd functions are all static, so you should "
+                      "invoke them on the class itself. Instantiating an autograd function will raise an error in a future "
+                      "version of PyTorch.", DeprecationWarning, stacklevel=2)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
         raise RuntimeError("Legacy autograd function with non-static forward method is deprecated. Please use new-style "
                            "autograd function with static forward method. (Example: "
                            "https://pytorch.org/docs/stable/autograd.html#torch.autograd.Function)")
@@ -281,13 +338,18 @@ def _without_history(result: Any, args: tuple) -> Any:
 
 def _finish(node: Any, args: tuple, outputs: tuple, recorded: bool) -> tuple:
     """Connects the outputs to the node: an input returned unchanged becomes a view, a dirty one is rebased."""
-    dirty = {id(t) for t in node.dirty_tensors}
-    plain = {id(t) for t in node.non_differentiable}
+    dirty = {id(t) for t in node.dirty_tensors or ()}
+    plain = {id(t) for t in node.non_differentiable or ()}
     inputs = {id(a) for a in args if isinstance(a, TensorBase)}
     if not dirty <= {id(t) for t in outputs}:
         raise RuntimeError("Some elements marked as dirty during the forward method were not returned as output. The inputs that "
                            "are modified inplace must all be outputs of the Function.")
-    for t in node.dirty_tensors:
+    for t in node.dirty_tensors or ():
+        if recorded and t.requires_grad and t.is_leaf:
+            raise RuntimeError("a leaf Variable that requires grad has been used in an in-place operation.")
+        if id(t) not in inputs:
+            warnings.warn("ctx.mark_dirty() received a tensor that was not an input. Only input Tensors that have been mutated "
+                          "should be passed to ctx.mark_dirty().", stacklevel=3)
         _C._core._bump(t)
     if recorded:
         node._set_inputs(args)
@@ -315,7 +377,7 @@ def _finish(node: Any, args: tuple, outputs: tuple, recorded: bool) -> tuple:
         finished.append(out)
     if recorded:
         node._shapes = [(tuple(o.shape), o.dtype, o.device) if isinstance(o, TensorBase) else None for o in finished]
-        node.to_save = tuple(_same(t, outputs, finished) for t in node.to_save)
+        node.to_save = tuple(_same(t, outputs, finished) for t in node.to_save or ())
         node._keep(tuple(finished))
     return tuple(finished)
 
@@ -339,7 +401,7 @@ def _same(t: Any, outputs: tuple, finished: list) -> Any:
 
 
 def once_differentiable(fn: Any) -> Any:
-    """Marks a backward that is not itself differentiable: differentiating it is an error, not silence."""
+    """Marks a backward that is not itself differentiable: what it gives has a history that refuses."""
     @functools.wraps(fn)
     def backward(ctx: Any, *grads: Any) -> Any:
         recorded = _C._is_grad_enabled()
@@ -351,26 +413,18 @@ def once_differentiable(fn: Any) -> Any:
         if not recorded or not any(isinstance(g, TensorBase) and g.requires_grad for g in grads):
             return result
         results = result if isinstance(result, tuple) else (result,)
-        refused = tuple(_Refuse.apply(r, *grads) if isinstance(r, TensorBase) else r for r in results)
-        return refused if isinstance(result, tuple) else refused[0]
+        refuse = DelayedError("trying to differentiate twice a function that was marked with @once_differentiable", len(results))
+        refused = refuse(*[r.detach().requires_grad_() if isinstance(r, TensorBase) else r for r in results])
+        return refused if isinstance(result, tuple) else refused[0] if isinstance(refused, tuple) else refused
     return backward
-
-
-class _Refuse(Function):
-    """An identity whose backward is an error."""
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(ctx: Any, x: Any, *grads: Any) -> Any:
-        return _op_named("alias")(x)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Any) -> Any:
-        raise RuntimeError("trying to differentiate twice a function that was marked with @once_differentiable")
 
 
 class InplaceFunction(Function):
     """Kept for old code: a Function with an inplace flag."""
+
+    def __init__(self, inplace: bool = False) -> None:
+        super().__init__()
+        self.inplace = inplace
 
 
 _SingleLevelFunction = Function       # below torch.func's levels: here a Function knows none of them
@@ -414,7 +468,7 @@ class _Delayed(Function):
     @staticmethod
     def forward(ctx: Any, message: str, *tensors: Any) -> Any:
         ctx.message = message
-        found = tuple(_op_named("view_as")(x, x) for x in tensors)
+        found = tuple(_op_named("view_as")(x, x) if isinstance(x, TensorBase) else x for x in tensors)
         return found if len(found) > 1 else found[0]
 
     @staticmethod

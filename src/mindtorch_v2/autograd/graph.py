@@ -165,10 +165,10 @@ def register_multi_grad_hook(tensors: Sequence[Any], fn: Callable[..., None], *,
     if not all(t.requires_grad for t in tensors):
         raise AssertionError("Expected gradient function to be set")
     seen = all_of if mode == "all" else any_of
-    return _Handles([t.register_hook(lambda grad, i=i: seen(i, grad)) for i, t in enumerate(tensors)])
+    return _MultiHandle([t.register_hook(lambda grad, i=i: seen(i, grad)) for i, t in enumerate(tensors)])
 
 
-class _Handles:
+class _MultiHandle:
     """Removes several hooks at once."""
 
     def __init__(self, handles: list[Any]) -> None:
@@ -178,7 +178,7 @@ class _Handles:
         for handle in self.handles:
             handle.remove()
 
-    def __enter__(self) -> _Handles:
+    def __enter__(self) -> _MultiHandle:
         return self
 
     def __exit__(self, *exc: Any) -> None:

@@ -53,17 +53,19 @@ class _Mode:
 
 class _GradMode(_Mode):
     enabled: bool
+    prev: bool
 
     def __new__(cls, orig_func: Any = None) -> Any:
         made = object.__new__(cls)
+        made.prev = False
         return made if orig_func is None else made(orig_func)
 
     def __enter__(self) -> None:
-        self.previous = _C._is_grad_enabled()
+        self.prev = _C._is_grad_enabled()
         _C._set_grad_enabled(self.enabled)
 
     def __exit__(self, *exc: Any) -> None:
-        _C._set_grad_enabled(self.previous)
+        _C._set_grad_enabled(self.prev)
 
 
 class no_grad(_GradMode):
@@ -82,25 +84,25 @@ class set_grad_enabled(_Mode):
     def __init__(self, mode: bool) -> None:
         if not isinstance(mode, bool):
             raise TypeError(f"set_grad_enabled(): argument 'enabled' (position 1) must be bool, not {type(mode).__name__}")
-        self.previous, self.mode = _C._is_grad_enabled(), mode
+        self.prev, self.mode = _C._is_grad_enabled(), mode
         _C._set_grad_enabled(mode)
 
     def __call__(self, fn: Any) -> Any:
-        _C._set_grad_enabled(self.previous)
+        _C._set_grad_enabled(self.prev)
         return super().__call__(fn)
 
     def __enter__(self) -> None:
         _C._set_grad_enabled(self.mode)
 
     def __exit__(self, *exc: Any) -> None:
-        _C._set_grad_enabled(self.previous)
+        _C._set_grad_enabled(self.prev)
 
     def clone(self) -> Any:
         """The same switch once more."""
         return set_grad_enabled(self.mode)
 
     def __str__(self) -> str:
-        return f"torch.set_grad_enabled(mode={self.mode})"
+        return f"torch.autograd.grad_mode.set_grad_enabled(mode={self.mode})"
 
     __repr__ = __str__
 
@@ -136,14 +138,17 @@ class set_detect_anomaly:
     """Backward errors show where in forward the failing op was recorded; NaN gradients are errors."""
 
     def __init__(self, mode: bool, check_nan: bool = True) -> None:
-        self.previous = _C._is_anomaly(), _C._is_anomaly_nan()
+        self.prev, self.prev_check_nan = _C._is_anomaly(), _C._is_anomaly_nan()
+        for i, (name, value) in enumerate((("enabled", mode), ("check_nan", check_nan)), 1):
+            if not isinstance(value, bool):
+                raise TypeError(f"set_anomaly_enabled(): argument '{name}' (position {i}) must be bool, not {type(value).__name__}")
         _C._set_anomaly(mode, check_nan)
 
     def __enter__(self) -> None:
         pass
 
     def __exit__(self, *exc: Any) -> None:
-        _C._set_anomaly(*self.previous)
+        _C._set_anomaly(self.prev, self.prev_check_nan)
 
 
 class detect_anomaly:
@@ -152,14 +157,18 @@ class detect_anomaly:
     def __init__(self, check_nan: bool = True) -> None:
         warnings.warn("Anomaly Detection has been enabled. This mode will increase the runtime and should only be "
                       "enabled for debugging.", stacklevel=2)
-        self.check_nan = check_nan
+        self.prev, self.check_nan, self.prev_check_nan = _C._is_anomaly(), check_nan, _C._is_anomaly_nan()
 
     def __enter__(self) -> None:
-        self.previous = _C._is_anomaly(), _C._is_anomaly_nan()
         _C._set_anomaly(True, self.check_nan)
 
     def __exit__(self, *exc: Any) -> None:
-        _C._set_anomaly(*self.previous)
+        _C._set_anomaly(self.prev, self.prev_check_nan)
+
+
+for _mode, _place in ((no_grad, "grad_mode"), (enable_grad, "grad_mode"), (set_grad_enabled, "grad_mode"),
+                      (inference_mode, "grad_mode"), (set_detect_anomaly, "anomaly_mode"), (detect_anomaly, "anomaly_mode")):
+    _mode.__module__ = __name__.replace("modes", _place)       # where torch has them
 
 
 def is_anomaly_enabled() -> bool:

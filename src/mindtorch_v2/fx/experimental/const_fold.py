@@ -90,6 +90,7 @@ def _assembled(split: GraphModule, device: str) -> FoldedGraphModule:
             else torch.nn.Parameter())
     for node in list(split.graph.nodes):
         if node.op == "call_module" and node.target == "submod_0":
+            _read_attributes(const, split, node)
             with split.graph.inserting_before(node):
                 attribute = split.graph.get_attr(name)
             node.replace_all_uses_with(attribute)
@@ -103,6 +104,20 @@ def _assembled(split: GraphModule, device: str) -> FoldedGraphModule:
                 owner = getattr(owner, part)
             setattr(split, node.target, owner)
     return FoldedGraphModule(split, split.graph, const.graph, name, device)
+
+
+def _read_attributes(const: GraphModule, split: GraphModule, call: Node) -> None:
+    """The constant part reads by itself the attributes that its call passes."""
+    places = [n for n in const.graph.nodes if n.op == "placeholder"]
+    for place, given in zip(places, call.args, strict=True):
+        assert isinstance(given, Node) and isinstance(given.target, str)
+        owner, _, last = given.target.rpartition(".")
+        target = given.target.replace(".", "_")
+        setattr(const, target, getattr(split.get_submodule(owner), last))
+        with const.graph.inserting_before(place):
+            read = const.graph.get_attr(target)
+        place.replace_all_uses_with(read)
+        const.graph.erase_node(place)
 
 
 def _inline(gm: GraphModule, name: str) -> None:

@@ -75,7 +75,7 @@ class _Splitter:
                     if here is not None:
                         self.partitions[there].dependents.setdefault(here)
                         self.partitions[here].dependencies.setdefault(there)
-                if here is not None and used.op != "get_attr":
+                if here is not None:
                     self.partitions[here].inputs.setdefault(used.name)
 
     def ordered(self) -> list[str]:
@@ -103,12 +103,6 @@ class _Splitter:
             if node not in self.of:
                 continue
             part = self.partitions[self.of[node]]
-            for used in node.all_input_nodes:
-                if used.op == "get_attr" and used not in part.environment:
-                    target = used.target.replace(".", "_")
-                    part.targets[target] = _value_of(self.m, used.target)
-                    part.environment[used] = part.graph.get_attr(target)
-                    part.environment[used].meta = used.meta.copy()
             target = node.target
             if node.op == "call_module":
                 target = node.target.replace(".", "_")
@@ -126,7 +120,7 @@ class _Splitter:
         for node in self.m.graph.nodes:
             if node.op == "placeholder":
                 env[node] = main.node_copy(node)
-            elif node.op == "get_attr" and any(user.op == "output" for user in node.users):
+            elif node.op == "get_attr":
                 env[node] = main.node_copy(node)
                 targets[node.target] = _value_of(self.m, node.target)
         for name in order:
@@ -139,7 +133,7 @@ class _Splitter:
             for i, output in enumerate(part.outputs):
                 env[self.nodes[output]] = result.node if len(outputs) == 1 else result[i].node
         output_node = self.m.graph.output_node()
-        main.output(map_arg(output_node.args[0], lambda n: env[n]), type_expr=output_node.type).meta = output_node.meta.copy()
+        main.output(map_arg(output_node.args[0], lambda n: env[n])).meta = output_node.meta.copy()
         return main, targets
 
 
