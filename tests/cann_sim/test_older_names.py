@@ -50,6 +50,7 @@ def layer_norm_case() -> Case:
 
 ON = X > 0.5
 S = X * 4 - 2
+RSTD = 1 / (S.square().mean(1, keepdim=True) + 1e-6).sqrt()
 CLASSES, WEIGHTS = torch.tensor([3, 1, 0], dtype=torch.int32), torch.tensor([0.5, 1.0, 2.0, 0.25])
 DEEP = torch.randn(2, 3, 4, generator=R)
 SOFT, LOGS = X.softmax(-1), X.log_softmax(-1)
@@ -74,6 +75,11 @@ CASES: list[Case] = [
      [F.layer_norm(X, (4,)), X.mean(1, True), X.var(1, correction=0, keepdim=True)]),
     layer_norm_case(),
     ("Gelu", [S], {}, [F.gelu(S)]), ("GeluGrad", [Y, S, S], {}, [gradient(F.gelu, S)]), ("SiluGrad", [Y, S], {}, [gradient(F.silu, S)]),
+    ("FastGelu", [S], {}, [S * torch.sigmoid(1.702 * S)]),
+    ("FastGeluGrad", [Y, S], {}, [gradient(lambda x: x * torch.sigmoid(1.702 * x), S)]),
+    ("RmsNorm", [S, Y[0].clone()], {"epsilon": 1e-6}, [F.rms_norm(S, S.shape[1:], Y[0], 1e-6), RSTD]),
+    ("RmsNormGrad", [Y, S, RSTD, Y[0].clone()], {}, [gradient(lambda x: F.rms_norm(x, x.shape[1:], Y[0], 1e-6), S), (Y * S * RSTD).sum(0)]),
+    ("AddLayerNorm", [S, Y, Y[0].clone(), S[0].clone()], {"epsilon": 1e-5}, [*torch.native_layer_norm(S + Y, S.shape[1:], Y[0], S[0], 1e-5), S + Y]),
     ("LeakyRelu", [S], {"negative_slope": 0.2}, [F.leaky_relu(S, 0.2)]),
     ("LeakyReluGrad", [Y, S], {"negative_slope": 0.2}, [gradient(lambda x: F.leaky_relu(x, 0.2), S)]),
     ("SoftplusV2", [S], {"beta": 2.0, "threshold": 1.0}, [F.softplus(S, 2, 1)]),

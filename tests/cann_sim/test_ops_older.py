@@ -94,6 +94,10 @@ def test_what_only_shows_while_it_runs_leaves_the_device_sound(older: Older) -> 
     with pytest.raises(CannError, match="500002.*StridedSlice: the output must be of the slice's shape"):
         older("StridedSlice", [X, [0, 0], [2, 2], [1, 1]], [torch.empty(3, 3)])
     same(older("Add", [X, Y], [torch.empty(3, 4)])[0], X + Y)
+    client().must("aclrtSetStreamFailureMode", client().stream, 1)  # stop at the first failure: this is none of the device
+    with pytest.raises(CannError, match="500002"):
+        older("StridedSlice", [X, [0, 0], [2, 2], [1, 1]], [torch.empty(3, 3)])
+    same(older("Add", [X, Y], [torch.empty(3, 4)])[0], X + Y)
 
 
 def test_transposed_convolution_norm_and_replaced_items(older: Older) -> None:

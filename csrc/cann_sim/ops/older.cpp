@@ -20,7 +20,7 @@ class OlderTask final : public Task {
   OlderTask(const OlderOp& row, std::vector<OlderOperand> in, std::vector<OlderOperand> out, const aclopAttr* attr,
             std::shared_ptr<std::map<size_t, Sizes>> found)
       : row_(row), in_(std::move(in)), out_(std::move(out)), attr_(attr ? new aclopAttr(*attr) : nullptr), found_(std::move(found)) {}
-  // A card's compiler would have refused before anything ran: the device stays sound, and who waits is told once.
+  // What a row refuses while it runs, a card's compiler refuses before anything is queued.
   void run() override {
     Older call(row_.name, in_, out_, attr_.get(), found_.get());
     Pins pins;                          // memory that is gone is a fault as that of any other task
@@ -31,7 +31,7 @@ class OlderTask final : public Task {
       row_.run(call);
     } catch (const DeviceFault& fault) {
       if (fault.code != ACL_ERROR_RT_AICPU_EXCEPTION && fault.code != ACL_ERROR_RT_AICORE_EXCEPTION) throw;
-      throw DeviceFault(ACL_ERROR_GE_FAILURE, fault.what());
+      throw LateRefusal(ACL_ERROR_GE_FAILURE, fault.what());
     }
   }
   const char* name() const override { return row_.name; }

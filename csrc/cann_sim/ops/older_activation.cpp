@@ -208,7 +208,18 @@ void kl_div_grad(Older& o) {  // (gradient, x, target)
   }));
 }
 
+void fast_gelu(Older& o) {
+  copy(o.out(0), zipped(o.in(0).shape(), {o.in(0)}, [](const float* v) { return v[0] * sigmoid(1.702 * v[0]); }));
+}
+void fast_gelu_grad(Older& o) {  // (gradient, x)
+  copy(o.out(0), zipped(o.in(1).shape(), {o.in(0), o.in(1)}, [](const float* v) {
+    const double s = sigmoid(1.702 * v[1]);
+    return v[0] * s * (1 + 1.702 * v[1] * (1 - s));
+  }));
+}
+
 const OlderOps ops({
+    {"FastGelu", 1, 1, 1, fast_gelu}, {"FastGeluGrad", 2, 2, 1, fast_gelu_grad},
     {"Elu", 1, 1, 1, elu}, {"EluGradV2", 2, 2, 1, elu_grad}, {"CeluV2", 1, 1, 1, celu}, {"HardtanhGrad", 2, 2, 1, hardtanh_grad},
     {"HardSigmoid", 1, 1, 1, hard_sigmoid}, {"HardSigmoidGrad", 2, 2, 1, hard_sigmoid_grad}, {"HardShrink", 1, 1, 1, hard_shrink},
     {"HardShrinkGrad", 2, 2, 1, shrink_grad}, {"SoftShrink", 1, 1, 1, soft_shrink}, {"SoftShrinkGrad", 2, 2, 1, shrink_grad},

@@ -223,7 +223,73 @@ void renorm(Older& o) {
   else copy(out, by);  // one for every item
 }
 
+// ---- rows of as many items as gamma has ------------------------------------------------------------------------------------------
+struct Rows {
+  Rows(Older& o, const Value& x, const Value& gamma) : width(gamma.numel()), count(width ? x.numel() / width : 0) {
+    if (!width || x.numel() % width) o.refuse("gamma does not fit the rows of x");
+  }
+  const int64_t width, count;
+};
+void rms_norm(Older& o) {  // (x, gamma): y and 1 / root of the mean square
+  const Value x = floats(o.in(0)), gamma = floats(o.in(1)), y = empty(x.shape(), mt::kFloat);
+  const Rows rows(o, x, gamma);
+  const Value rstd = empty({rows.count}, mt::kFloat);
+  for (int64_t r = 0; r < rows.count; ++r) {
+    const float* row = x.ptr<float>() + r * rows.width;
+    double square = 0;
+    for (int64_t i = 0; i < rows.width; ++i) square += double(row[i]) * row[i] / double(rows.width);
+    const double by = 1 / std::sqrt(square + o.real("epsilon", 1e-6));
+    rstd.ptr<float>()[r] = float(by);
+    for (int64_t i = 0; i < rows.width; ++i) y.ptr<float>()[r * rows.width + i] = float(row[i] * by * gamma.ptr<float>()[i]);
+  }
+  copy(o.out(0), y);
+  store(o.out(1), rstd);
+}
+void rms_norm_grad(Older& o) {  // (gradient, x, rstd, gamma): of x and gamma
+  const Value dy = floats(o.in(0)), x = floats(o.in(1)), rstd = floats(o.in(2)), gamma = floats(o.in(3));
+  const Rows rows(o, x, gamma);
+  if (rstd.numel() != rows.count || dy.numel() != x.numel()) o.refuse("the gradient or rstd does not fit x");
+  const Value dx = empty(x.shape(), mt::kFloat), dgamma = full({rows.width}, mt::kDouble, 0);
+  for (int64_t r = 0; r < rows.count; ++r) {
+    const int64_t at = r * rows.width;
+    const double by = rstd.ptr<float>()[r];
+    double along = 0;
+    for (int64_t i = 0; i < rows.width; ++i) {
+      const double normed = x.ptr<float>()[at + i] * by;
+      dgamma.ptr<double>()[i] += dy.ptr<float>()[at + i] * normed;
+      along += double(dy.ptr<float>()[at + i]) * gamma.ptr<float>()[i] * normed / double(rows.width);
+    }
+    for (int64_t i = 0; i < rows.width; ++i)
+      dx.ptr<float>()[at + i] = float(by * (double(dy.ptr<float>()[at + i]) * gamma.ptr<float>()[i] - x.ptr<float>()[at + i] * by * along));
+  }
+  copy(o.out(0), dx);
+  store(o.out(1), dgamma);
+}
+void add_layer_norm(Older& o) {  // (x1, x2, gamma, beta, bias?): y, mean, 1 / deviation, and the sum
+  Value x = pointwise("add", mt::kFloat, {o.in(0), o.in(1)}, {integer(1)});
+  if (o.given(4)) x = pointwise("add", mt::kFloat, {x, o.in(4)}, {integer(1)});
+  x = x.dense();
+  const Value gamma = floats(o.in(2)), beta = floats(o.in(3)), y = empty(x.shape(), mt::kFloat);
+  const Rows rows(o, x, gamma);
+  const Value means = empty({rows.count}, mt::kFloat), rstd = empty({rows.count}, mt::kFloat);
+  for (int64_t r = 0; r < rows.count; ++r) {
+    const float* row = x.ptr<float>() + r * rows.width;
+    double mean = 0, square = 0;
+    for (int64_t i = 0; i < rows.width; ++i) mean += row[i] / double(rows.width);
+    for (int64_t i = 0; i < rows.width; ++i) square += (row[i] - mean) * (row[i] - mean) / double(rows.width);
+    const double by = 1 / std::sqrt(square + o.real("epsilon", 1e-5));
+    means.ptr<float>()[r] = float(mean);
+    rstd.ptr<float>()[r] = float(by);
+    for (int64_t i = 0; i < rows.width; ++i)
+      y.ptr<float>()[r * rows.width + i] = float((row[i] - mean) * by * gamma.ptr<float>()[i] + beta.ptr<float>()[i]);
+  }
+  copy(o.out(0), y);
+  if (means.numel() == o.out(1).numel()) store(o.out(1), means), store(o.out(2), rstd);
+  if (x.numel() == o.out(3).numel()) store(o.out(3), x);
+}
+
 const OlderOps ops({
+    {"RmsNorm", 2, 2, 2, rms_norm}, {"RmsNormGrad", 4, 4, 2, rms_norm_grad}, {"AddLayerNorm", 4, 5, 4, add_layer_norm},
     {"BNTrainingReduce", 1, 1, 2, batch_sums}, {"BN3DTrainingReduce", 1, 1, 2, batch_sums}, {"BNTrainingUpdate", 7, 7, 5, batch_update},
     {"BN3DTrainingUpdate", 7, 7, 5, batch_update}, {"BNInfer", 5, 5, 1, batch_infer}, {"BNInferGrad", 3, 3, 1, batch_infer_grad},
     {"BNTrainingUpdateGrad", 4, 4, 2, batch_update_grad}, {"BN3DTrainingUpdateGrad", 4, 4, 2, batch_update_grad},

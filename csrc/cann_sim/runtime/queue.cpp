@@ -233,6 +233,8 @@ void Stream::run_task(Task* task) {
     if (following_order()) note_uses(*this, *task);
     task->run();
     if (modelling()) end = (begin = model_time.load()) + model_ns(task->work()), model_time = end;
+  } catch (const LateRefusal& refusal) {
+    note_pending(refusal.code, refusal.what());
   } catch (const DeviceFault& fault) {
     note_fault(*task, fault.code, fault.what());
   } catch (const std::bad_alloc&) {

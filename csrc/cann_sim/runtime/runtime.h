@@ -73,6 +73,10 @@ struct DeviceFault : std::runtime_error {
   int code;
   DeviceFault(int code, const std::string& message) : std::runtime_error(message), code(code) {}
 };
+// What a card would have refused before anything was queued: the device is sound, and the next wait for the stream says it once.
+struct LateRefusal : DeviceFault {
+  using DeviceFault::DeviceFault;
+};
 // Keeps what a task uses mapped while it runs, even when the client frees it in the middle.
 class CANN_SIM_API Pins {
  public:
