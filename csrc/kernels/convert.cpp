@@ -269,24 +269,27 @@ void gather_rows(void* dst, const Cursor& at, int op, int64_t n) {
   const int64_t stride = at.s.inner_stride()[op];
   char* d = static_cast<char*>(dst);
   if (n <= at.row_left()) return gather(d, at.ptr[op], stride, n, width);
-  if (at.s.ndim == 2) {  // a copy of the cursor costs more than a small gather
-    int64_t m = at.row_left();
-    const char* row = at.ptr[op] - at.index[1] * stride;
-    for (const char* p = at.ptr[op]; n > 0; p = row += at.s.stride[0][op], m = std::min(n, at.s.inner_size())) {
-      m = std::min(n, m);
-      gather(d, p, stride, m, width);
-      d += m * width;
-      n -= m;
+  const int inner = at.s.ndim - 1;
+  by_width(width, [&](auto t) {
+    using T = decltype(t);
+    T* to = reinterpret_cast<T*>(d);
+    for (Cursor c(at); n > 0;) {
+      int64_t m = std::min(n, c.row_left()), moved = 0;
+      const char* row = c.ptr[op];
+      // The rows of the two innermost dims: moving the cursor costs more than a short row.
+      for (int64_t rows = at.s.size[inner - 1] - c.index[inner - 1]; rows > 0 && n > 0; --rows) {
+        m = std::min(n, m);
+        if (stride == int64_t(sizeof(T))) std::memcpy(to, row, m * sizeof(T));
+        else for (int64_t i = 0; i < m; ++i) to[i] = *reinterpret_cast<const T*>(row + i * stride);
+        row += at.s.stride[inner - 1][op] - (moved == 0 ? c.index[inner] * stride : 0);
+        to += m;
+        n -= m;
+        moved += m;
+        m = at.s.inner_size();
+      }
+      if (n > 0) c.advance(moved);
     }
-    return;
-  }
-  for (Cursor c(at); n > 0;) {
-    int64_t m = std::min(n, c.row_left());
-    gather(d, c.ptr[op], stride, m, width);
-    d += m * width;
-    n -= m;
-    if (n > 0) c.advance(m);
-  }
+  });
 }
 
 void scatter_rows(const Cursor& at, int op, const void* src, int64_t n) {

@@ -157,10 +157,49 @@ void copy_blocks(const Strided& s, int64_t begin, int64_t end, Convert cast) {
   }
 }
 
+// Whole rows of the two innermost dims, of one dtype and too short to move a cursor for each; how many items.
+template <class T> int64_t copy_short_rows(const Strided& s, const Cursor& at, int64_t left) {
+  const int inner = s.ndim - 1;
+  const int64_t n = s.size[inner], rows = std::min(left / n, s.size[inner - 1] - at.index[inner - 1]);
+  const int64_t ds = s.stride[inner][0], ss = s.stride[inner][1];
+  const bool adjacent = ds == int64_t(sizeof(T)) && ss == ds;
+  char* dst = at.ptr[0];
+  const char* src = at.ptr[1];
+  for (int64_t r = 0; r < rows; ++r, dst += s.stride[inner - 1][0], src += s.stride[inner - 1][1]) {
+    if (adjacent) std::memcpy(dst, src, n * sizeof(T));
+    else for (int64_t i = 0; i < n; ++i) std::memcpy(dst + i * ds, src + i * ss, sizeof(T));
+  }
+  return rows * n;
+}
+
+// A few items in the innermost dim: a longer dim takes its place, for rows that are worth their cost.
+void lengthen_rows(Strided& s) {
+  const int inner = s.ndim - 1;
+  const bool adjacent = s.stride[inner][0] == s.width[0] && s.stride[inner][1] == s.width[0];
+  if (s.size[inner] >= (adjacent ? std::max(16 / s.width[0], 2) : 8)) return;
+  int longest = inner;
+  for (int d = std::max(0, inner - 2); d < inner; ++d)
+    if (s.size[d] >= 2 * s.size[longest]) longest = d;
+  if (longest == inner) return;
+  std::swap(s.size[longest], s.size[inner]);
+  for (int i = 0; i < s.nops; ++i) std::swap(s.stride[longest][i], s.stride[inner][i]);
+}
+
+constexpr int64_t kShortRow = 64;
 void copy_range(const Strided& s, int64_t begin, int64_t end, DType to, DType from, Convert cast) {
   if (s.inner_size() < 16 && to != from && s.ndim > 1) return copy_blocks(s, begin, end, cast);
+  const bool rows = to == from && s.ndim > 1 && s.inner_size() <= kShortRow;
   Cursor at(s, begin);
   for (int64_t p = begin; p < end;) {
+    if (rows && at.row_left() == s.inner_size() && end - p >= s.inner_size()) {
+      const int64_t moved = s.width[0] == 1 ? copy_short_rows<uint8_t>(s, at, end - p)
+                          : s.width[0] == 2 ? copy_short_rows<uint16_t>(s, at, end - p)
+                          : s.width[0] == 4 ? copy_short_rows<uint32_t>(s, at, end - p)
+                          : s.width[0] == 8 ? copy_short_rows<uint64_t>(s, at, end - p)
+                                            : copy_short_rows<c128>(s, at, end - p);
+      if ((p += moved) < end) at.advance(moved);
+      continue;
+    }
     int64_t m = std::min(at.row_left(), end - p);
     copy_row(s, at.ptr[0], at.ptr[1], m, to, from, cast);
     if ((p += m) < end) at.advance(m);
@@ -214,7 +253,7 @@ void copy(const View& dst, const View& src) {
     both[1].data = item;
     both[1].dtype = dst.dtype;
   }
-  const Strided s(both, 2);
+  Strided s(both, 2);
   if (s.numel == 0) return;
   DType to = both[0].dtype, from = both[1].dtype;
   int across = to == from ? transposed_dim(s) : -1;
@@ -227,6 +266,7 @@ void copy(const View& dst, const View& src) {
       default: return copy_transposed<c128>(s, across);
     }
   }
+  if (to == from && s.ndim > 1) lengthen_rows(s);
   bool streams = s.numel * s.width[0] >= kStream && s.inner_size() >= kBlock && s.inner_stride()[0] == s.width[0] &&
                  s.inner_stride()[1] == s.width[1];
   Convert cast = streams ? streaming_converter(to, from) : converter(to, from);

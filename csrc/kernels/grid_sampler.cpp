@@ -164,29 +164,51 @@ template <class T> void find_taps(const Sampler& s, const T* grid, Taps<T>& taps
 template <class T> struct Run {
   static constexpr int kPoints = 64;
   int count = 0;
+  bool all_inside = true;
   int64_t offset[16][kPoints];
   T weight[16][kPoints];
   bool outside[16][kPoints];
 
   void find(const Sampler& s, const T* grid, int points) {
-    Taps<T> taps;
+    all_inside = true;
     for (int i = 0; i < points; ++i) {
-      find_taps(s, grid + i * s.nd, taps);
-      for (int t = 0; t < taps.count; ++t) {
-        outside[t][i] = taps.offset[t] < 0;
-        offset[t][i] = std::max<int64_t>(taps.offset[t], 0);
-        weight[t][i] = taps.weight[t];
-      }
+      AxisTaps<T> axis[3];
+      axis[2] = {1, {0}, {T(1)}, {T(0)}};
+      for (int d = 0; d < s.nd; ++d) axis[d] = axis_taps(s, grid[i * s.nd + d], s.in[2 - d]);
+      count = 0;
+      for (int z = 0; z < axis[2].count; ++z)
+        for (int y = 0; y < axis[1].count; ++y) {
+          const int64_t plane = axis[2].index[z], row = axis[1].index[y];
+          const bool in_row = uint64_t(plane) < uint64_t(s.in[0]) && uint64_t(row) < uint64_t(s.in[1]);
+          const int64_t start = (plane * s.in[1] + row) * s.in[2];
+          const T share = axis[2].weight[z];
+          for (int x = 0; x < axis[0].count; ++x, ++count) {
+            const bool inside = in_row && uint64_t(axis[0].index[x]) < uint64_t(s.in[2]);
+            all_inside &= inside;
+            outside[count][i] = !inside;
+            offset[count][i] = inside ? start + axis[0].index[x] : 0;
+            weight[count][i] = axis[0].weight[x] * axis[1].weight[y] * share;
+          }
+        }
     }
-    count = taps.count;
   }
-  void sample(const T* plane, int points, T* __restrict y) const {
-    for (int i = 0; i < points; ++i) y[i] = 0;
-    for (int t = 0; t < count; ++t)
-      for (int i = 0; i < points; ++i) {
-        T v = plane[offset[t][i]];
-        y[i] += weight[t][i] * (outside[t][i] ? T(0) : v);  // the weight counts: that of a NaN coordinate is NaN
+  template <int taps, bool inside> void sum(const T* plane, int points, T* __restrict y) const {
+    for (int i = 0; i < points; ++i) {
+      T sum = 0;
+      for (int t = 0; t < taps; ++t) {
+        const T v = plane[offset[t][i]];
+        sum += weight[t][i] * (inside || !outside[t][i] ? v : T(0));  // the weight counts: a NaN coordinate gives NaN
       }
+      y[i] = sum;
+    }
+  }
+  void sample(const T* plane, int points, T* y) const {
+    switch (count) {
+      case 1: return all_inside ? sum<1, true>(plane, points, y) : sum<1, false>(plane, points, y);
+      case 4: return all_inside ? sum<4, true>(plane, points, y) : sum<4, false>(plane, points, y);
+      case 8: return all_inside ? sum<8, true>(plane, points, y) : sum<8, false>(plane, points, y);
+      default: return all_inside ? sum<16, true>(plane, points, y) : sum<16, false>(plane, points, y);
+    }
   }
 };
 

@@ -136,7 +136,10 @@ template <class T> inline T power(T x, T y) {
     return v::pow(x, y);
   }
 }
-MT_BINARY(pow, Numbers, -1, power(x, y))
+template <class T> struct pow_op {
+  explicit pow_op(const Attr*) {}
+  T operator()(T x, T y) const { return power(x, y); }
+};
 
 template <class T> inline T product(T x, T y) {
   if constexpr (is_complex_v<T>)
@@ -173,6 +176,27 @@ Pointwise pow_scalar_kernel() {
   return k;
 }
 RegisterPointwise pow_scalar_row(pow_scalar_kernel());
+
+// pow(self, exponent): a number reaches the loop as equal items, and has the loop of that number.
+template <class T> void pow_loop(void* const* p, int64_t n, const Attr* a) {
+  const T* y = static_cast<const T*>(p[2]);
+  if (n > 0 && p[0] != p[2] && std::memcmp(y, y + 1, (n - 1) * sizeof(T)) == 0) {
+    Attr exponent = {};
+    exponent.f = double(std::real(y[0])), exponent.im = double(std::imag(y[0]));
+    if constexpr (std::is_integral_v<T>) exponent.i = y[0];
+    return pow_scalar_loop<T>(p, n, &exponent);
+  }
+  binary_loop<pow_op, T, T>(p, n, a);
+}
+Pointwise pow_kernel() {
+  Pointwise k = {"pow", 1, 2, -1, -1, {}};
+  MT_LOOPS_OF_INTEGERS(k, pow_loop);
+  MT_LOOPS_OF_FLOATS(k, pow_loop);
+  k.loop[kComplexFloat] = pow_loop<c64>;
+  k.loop[kComplexDouble] = pow_loop<c128>;
+  return k;
+}
+RegisterPointwise pow_row(pow_kernel());
 
 }  // namespace
 }  // namespace mt

@@ -18,8 +18,11 @@ struct Classes {
     for (int d = 2; d < self.ndim; ++d) positions *= self.sizes[d];
   }
   int64_t items() const { return samples * positions; }
-  // Where item i keeps the value of class c in a contiguous tensor.
-  int64_t at(int64_t i, int64_t c) const { return (i / positions * classes + c) * positions + i % positions; }
+  // f(item, where its value of class 0 lies in a contiguous tensor) for all items.
+  template <class F> void each(F&& f) const {
+    for (int64_t n = 0, i = 0; n < samples; ++n)
+      for (int64_t p = 0; p < positions; ++p, ++i) f(i, n * classes * positions + p);
+  }
 };
 
 void check_target(int64_t target, int64_t classes) {
@@ -40,19 +43,22 @@ template <class T> void forward(const Args& c) {
   expect_items(c.t[4], s.classes, "nll_loss", "weight");
   Dense each_out(out, out.dtype, Dense::kOutput);
   double sum = 0, weights = 0;
-  for (int64_t i = 0; i < s.items(); ++i) {
+  const bool same = self.dtype == kDTypeOf<T>;
+  s.each([&](int64_t i, int64_t first) {
     int64_t t = target.ptr<int64_t>()[i];
     T loss = 0, weight = 0;
     if (t != ignore) {
       check_target(t, s.classes);
-      convert(kDTypeOf<T>, &loss, self.dtype, x.ptr<char>() + s.at(i, t) * itemsize(self.dtype), 1);
+      const int64_t at = first + t * s.positions;
+      if (same) loss = x.ptr<T>()[at];
+      else convert(kDTypeOf<T>, &loss, self.dtype, x.ptr<char>() + at * itemsize(self.dtype), 1);
       weight = w.p ? w.p[t] : T(1);
       loss *= -weight;
     }
     if (each) convert(out.dtype, each_out.ptr<char>() + i * itemsize(out.dtype), kDTypeOf<T>, &loss, 1);
     sum += double(loss);
     weights += double(weight);
-  }
+  });
   if (each) weights = 0;
   if (reduction == kMean) sum /= weights;
   if (!each) convert(out.dtype, each_out.data(), kDouble, &sum, 1);
@@ -74,14 +80,17 @@ template <class T> void backward(const Args& c) {
   expect_items(c.t[4], s.classes, "nll_loss_backward", "weight");
   expect_items(c.t[5], 1, "nll_loss_backward", "total_weight");
   std::fill_n(gx.ptr<char>(), out.numel() * itemsize(out.dtype), char(0));
-  for (int64_t i = 0; i < s.items(); ++i) {
+  const bool same = out.dtype == kDTypeOf<T>;
+  s.each([&](int64_t i, int64_t first) {
     int64_t t = target.ptr<int64_t>()[i];
-    if (t == ignore) continue;
+    if (t == ignore) return;
     check_target(t, s.classes);
     T g = -(w.p ? w.p[t] : T(1)) * grad.p[each ? i : 0];
     if (reduction == kMean) g /= total.p[0];
-    convert(out.dtype, gx.ptr<char>() + s.at(i, t) * itemsize(out.dtype), kDTypeOf<T>, &g, 1);
-  }
+    const int64_t at = first + t * s.positions;
+    if (same) gx.ptr<T>()[at] = g;
+    else convert(out.dtype, gx.ptr<char>() + at * itemsize(out.dtype), kDTypeOf<T>, &g, 1);
+  });
   gx.store();
 }
 

@@ -173,7 +173,7 @@ struct Walk {
   const Call& c;
   const Strided& s;
   Way way[kMaxOperands];
-  bool by_rows, buffered = false, scalar[kMaxOperands];
+  bool by_rows, buffered = false, strided = false, scalar[kMaxOperands];
 
   Walk(const Call& call, const Strided& space, const View* t) : c(call), s(space) {
     by_rows = s.ndim == 1 || s.inner_size() >= kShortRow;
@@ -184,6 +184,7 @@ struct Walk {
       else if (c.have[i] == c.need[i] && !(c.round_out && i < c.nout) && (by_rows ? stride == s.width[i] : linear(i))) way[i] = kDirect;
       else way[i] = kBuffered;
       buffered |= way[i] != kDirect;
+      strided |= way[i] == kBuffered;
     }
   }
   // Whether operand i is adjacent over the whole space, not only along its rows.
@@ -200,16 +201,18 @@ struct Walk {
     void* ptr[kMaxOperands];
     Cursor at(s, begin);
     for (int64_t p = begin; p < end;) {
-      int64_t m = end - p;
+      int64_t m = run_rows(at, end - p, buffers, repeats);
+      if (m > 0) {
+        if ((p += m) < end) at.advance(m);
+        continue;
+      }
+      m = end - p;
       if (by_rows) m = std::min(m, at.row_left());
       if (buffered) m = std::min(m, kBlock);
       for (int i = 0; i < c.nops; ++i) {
         ptr[i] = way[i] == kDirect ? at.ptr[i] : buffers[i].bytes;
         if (i >= c.nout && way[i] == kBuffered) load(at, i, m, buffers[i]);
-        if (way[i] == kRepeated && repeats[i] != at.ptr[i]) {
-          repeats[i] = at.ptr[i];
-          fill(i, at.ptr[i], by_rows ? s.inner_size() : kBlock, buffers[i]);
-        }
+        if (way[i] == kRepeated) refill(i, at.ptr[i], repeats[i], buffers[i]);
       }
       c.loop(ptr, m, c.attr);
       for (int i = 0; i < c.nout; ++i)
@@ -220,7 +223,32 @@ struct Walk {
   }
 
  private:
+  // Whole rows of the two innermost dims, for which no cursor moves; returns the number of items, or 0.
+  int64_t run_rows(const Cursor& at, int64_t left, Buffer* buffers, const char** repeats) const {
+    const int inner = s.ndim - 1;
+    if (!by_rows || strided || inner == 0 || at.index[inner] != 0 || (buffered && s.size[inner] > kBlock)) return 0;
+    const int64_t n = s.size[inner], rows = std::min(left / n, s.size[inner - 1] - at.index[inner - 1]);
+    char* row[kMaxOperands];
+    void* ptr[kMaxOperands];
+    for (int i = 0; i < c.nops; ++i) row[i] = at.ptr[i], ptr[i] = buffers[i].bytes;
+    for (int64_t r = 0; r < rows; ++r) {
+      for (int i = 0; i < c.nops; ++i) {
+        if (way[i] == kDirect) ptr[i] = row[i];
+        else refill(i, row[i], repeats[i], buffers[i]);
+        row[i] += s.stride[inner - 1][i];
+      }
+      c.loop(ptr, n, c.attr);
+    }
+    return rows * n;
+  }
+  // The buffer of a repeated item, unless it holds that item already.
+  void refill(int i, const char* item, const char*& held, Buffer& buffer) const {
+    if (held == item) return;
+    held = item;
+    fill(i, item, by_rows ? s.inner_size() : kBlock, buffer);
+  }
   void fill(int i, const char* item, int64_t n, Buffer& buffer) const {
+    if (c.have[i] == c.need[i] && c.round == kFloat) return fill_items(buffer.bytes, item, std::min(n, kBlock), s.width[i]);
     alignas(16) char one[16];
     cast_input(c, i, one, item, 1, !scalar[i] || !c.exact_scalars);
     fill_items(buffer.bytes, one, std::min(n, kBlock), itemsize(c.need[i]));
@@ -245,7 +273,7 @@ struct Walk {
 
 // Whether a large operand runs across the output's rows. A copy in tiles, then contiguous loops, is many times faster
 // than gathering one item from each cache line.
-constexpr int64_t kTransposed = 1 << 14;
+constexpr int64_t kTransposed = 1 << 12;
 bool crosses(const Strided& s, int i) {
   int last = s.ndim - 1;
   if (s.stride[last][i] == 0 || s.stride[last][i] == s.width[i] || s.size[last] < 8) return false;

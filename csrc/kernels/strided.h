@@ -115,6 +115,10 @@ struct Cursor {
     }
     locate();
   }
+  Cursor(const Cursor& o) : s(o.s) {  // of the dims in use only
+    std::copy_n(o.index, s.ndim, index);
+    std::copy_n(o.ptr, s.nops, ptr);
+  }
   int64_t row_left() const { return s.inner_size() - index[s.ndim - 1]; }
   void advance(int64_t m) {
     int d = s.ndim - 1;

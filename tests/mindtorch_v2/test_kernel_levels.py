@@ -50,6 +50,12 @@ results["lstm"] = lstm(numbers(5, 9, 7))[0].detach()
 x = numbers(37, 53)
 for name in "exp log1p tanh sigmoid sin erf sqrt".split():
     results[name] = getattr(mt, name)(x.abs() if name in ("log1p", "sqrt") else x)
+for name in "fmod remainder floor_divide".split():
+    results[name] = getattr(mt, name)(x * 100, x.t().contiguous().view(37, 53))
+results["power"] = mt.stack([x ** 2, x ** -1, x.abs() ** 1.5])
+for mode in "bilinear nearest bicubic".split():
+    results[f"sampled {mode}"] = f.grid_sample(numbers(2, 3, 8, 9), numbers(2, 9, 11, 2), mode, align_corners=False)
+results["entropy of planes"] = f.cross_entropy(numbers(2, 5, 7, 3), mt.arange(42).reshape(2, 7, 3) % 5, reduction="none")
 results["softmax"] = x.softmax(1)
 for rows, items in ((40, 3), (70, 16), (33, 37), (100, 256)):
     z = numbers(rows, items).requires_grad_()

@@ -2,6 +2,8 @@
 from __future__ import annotations
 
 import gc
+import itertools
+import math
 import threading
 
 import pytest
@@ -55,6 +57,50 @@ def test_special_values(name, dtype):
                                atol=1e-30)
     zero = (expected == 0)
     assert torch.equal(torch.signbit(got[zero]), torch.signbit(expected[zero])), "the sign of zero"
+
+
+@pytest.mark.parametrize("name", ["fmod", "remainder", "floor_divide"])
+@pytest.mark.parametrize("far", [1.0, 1e12])
+def test_remainders_are_exact(name, far):
+    x, y = torch.randn(2, 1003, generator=torch.Generator().manual_seed(3))
+    x = x * far
+    x[:7], y[3:10] = torch.tensor([[0.0, -0.0, torch.inf, -torch.inf, torch.nan, 6.0, -6.0],
+                                   [2.0, torch.inf, 0.0, -0.0, torch.nan, -torch.inf, 3.0]])
+    for divisor in (y, 0.375):
+        expected = getattr(torch, name)(x, divisor)
+        got = to_torch(getattr(mt, name)(to_ours(x), to_ours(divisor) if divisor is y else divisor))
+        number = ~expected.isnan()
+        assert torch.equal(got.isnan(), ~number)
+        assert torch.equal(got[number].view(torch.int32), expected[number].view(torch.int32)), "bits, the sign of zero too"
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "complex64", "bfloat16"])
+def test_powers_by_a_number_and_by_its_copies(dtype):
+    x = (torch.arange(-40, 40) / 8).to(getattr(torch, dtype))
+    for exponent in (0, 1, 2, 3, 5) if dtype == "int32" else (0, 1, 2, 3, -1, -2, 0.5, 2.5):
+        expected = x ** exponent
+        copies = mt.full((80,), exponent, dtype=getattr(mt, dtype))
+        for got in (to_ours(x) ** exponent, to_ours(x) ** copies):
+            torch.testing.assert_close(to_torch(got), expected, equal_nan=True, rtol=2e-2 if dtype == "bfloat16" else 3e-6,
+                                       atol=1e-6)
+    mixed = mt.tensor([2.0, 2.0, 3.0])
+    assert (mt.tensor([3.0, 4.0, 2.0]) ** mixed).tolist() == [9.0, 16.0, 8.0]
+    assert mixed.pow_(mixed).tolist() == [4.0, 4.0, 27.0]
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int16", "float32", "float64", "complex128"])
+@pytest.mark.parametrize("shape", [(6, 4, 2, 5, 33), (3, 70, 2, 65), (17, 2, 9), (5, 100, 3)])
+def test_copies_and_sums_of_short_rows(dtype, shape):
+    x = (torch.arange(math.prod(shape)) % 251).reshape(shape).to(getattr(torch, dtype))
+    y = to_ours(x)
+    for order in itertools.permutations(range(len(shape))):
+        turned, ours = x.permute(order), y.permute(order)
+        assert torch.equal(to_torch(ours.contiguous()), turned.contiguous())
+        assert torch.equal(to_torch(ours + ours[..., :1]), turned + turned[..., :1])
+    room, ours_room = torch.zeros(*shape, 2, dtype=x.dtype), mt.zeros(*shape, 2, dtype=y.dtype)
+    room[..., 1], ours_room[..., 1] = x, y
+    assert torch.equal(to_torch(ours_room), room)
+    assert torch.equal(to_torch(mt.stack([y, y, y], -1)), torch.stack([x, x, x], -1))
 
 
 @pytest.mark.parametrize("n", [1, 7, 8, 9, 63, 64, 65, 1000, 4097, 100_003])
