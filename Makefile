@@ -102,7 +102,7 @@ test-faults: $(VENV)/package $(VENV)/test-tools
 bench: $(VENV)/package $(VENV)/test-tools
 	$(PY) benchmarks/run.py $(ARGS)
 
-# Shapes of real networks at 1, 2, 4 … threads, worst ratios first;  ARGS="--only conv --threads 1 16".
+# Shapes of real networks at 1, 2, 4 … threads, worst ratios first;  ARGS="--only conv --threads 1 16", ARGS=--ops for all ops.
 bench-sweep: $(VENV)/package $(VENV)/test-tools
 	$(PY) benchmarks/sweep.py $(ARGS)
 

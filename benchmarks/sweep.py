@@ -1,6 +1,7 @@
 """Times the shapes of real networks beside PyTorch at several numbers of threads and prints the worst ratios first.
 
-A ratio is PyTorch's time over ours. A second table shows where more threads are slower than fewer.
+With --ops some 900 expressions of all families of ops instead. A ratio is PyTorch's time over ours. A second table shows
+where more threads are slower than fewer.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ import time
 from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any
+
+from op_lines import op_works
 
 Work = Callable[[], Any]
 
@@ -143,6 +146,7 @@ def seconds(work: Work, budget: float) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--ops", action="store_true", help="ops of all families, at three sizes")
     parser.add_argument("--threads", type=int, nargs="*", help="1, 2, 4 … up to the processors of this machine")
     parser.add_argument("--only", default="", help="lines whose name contains this")
     parser.add_argument("--every", type=int, default=1, help="one line of so many")
@@ -152,9 +156,10 @@ def main() -> None:
     cores = len(os.sched_getaffinity(0))
     counts = args.threads or [n for n in (1, 2, 4, 8, 16, 32, 64) if n <= cores]
     torch, ours = importlib.import_module("torch"), importlib.import_module("mindtorch_v2")
+    made = op_works if args.ops else works
     found: dict[str, dict[int, tuple[float, float]]] = {}
     try:
-        for i, ((name, theirs), (_, mine)) in enumerate(zip(works(torch), works(ours), strict=True)):
+        for i, ((name, theirs), (_, mine)) in enumerate(zip(made(torch), made(ours), strict=True)):
             if args.only not in name or i % args.every:
                 continue
             for threads in counts:

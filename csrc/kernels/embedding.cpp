@@ -66,6 +66,12 @@ struct Bag {
   int64_t n, bags, offsets;
 };
 
+// Asks for the beginning of a row that is read soon.
+template <class T> inline void fetch_row(const Bag& b, const T* table, int64_t k) {
+  constexpr int64_t line = 64 / sizeof(T);
+  if (k >= b.n || uint64_t(b.index[k]) >= uint64_t(b.rows)) return;
+  for (int64_t c = 0; c < std::min(b.width, 4 * line); c += line) __builtin_prefetch(table + b.index[k] * b.width + c);
+}
 template <class T> void bag_range(const Bag& b, const T* table, const T* scale, T* out, int64_t begin, int64_t end) {
   for (int64_t bag = begin; bag < end; ++bag) {
     T* q = out + bag * b.width;
@@ -76,10 +82,13 @@ template <class T> void bag_range(const Bag& b, const T* table, const T* scale, 
       if (i < 0 || i >= b.rows)
         throw std::runtime_error("Index " + std::to_string(k) + " of input takes value " + std::to_string(i) +
                                  " which is not in the valid range [0, " + std::to_string(b.rows) + ")");
+      fetch_row(b, table, k + 6);
       if (i == b.padding) continue;
       const T *p = table + i * b.width, s = scale ? scale[k] : T(1);
       if (b.mode == 2) for (int64_t c = 0; c < b.width; ++c) q[c] = count == 0 || p[c] > q[c] ? p[c] : q[c];
-      else for (int64_t c = 0; c < b.width; ++c) q[c] += p[c] * s;
+      else
+#pragma GCC ivdep
+        for (int64_t c = 0; c < b.width; ++c) q[c] += p[c] * s;
       ++count;
     }
     if (b.mode == 1 && count > 1) for (int64_t c = 0; c < b.width; ++c) q[c] /= T(count);

@@ -6,7 +6,46 @@ namespace {
 
 constexpr const char* N = "N";
 
+// Matrices so small that a call of LAPACK costs more than their arithmetic; often there are thousands of them.
+constexpr int64_t kSmall = 8;
+template <class T> real_t<T> pivot_size(T v) {
+  if constexpr (is_complex_v<T>) return std::abs(v.real()) + std::abs(v.imag());
+  else return std::abs(v);
+}
+// getrf and getrs as LAPACK has them, column by column.
+template <class T> int small_getrf(int64_t m, int64_t n, T* a, int* pivots) {
+  int info = 0;
+  for (int64_t j = 0; j < std::min(m, n); ++j) {
+    int64_t p = j;
+    for (int64_t i = j + 1; i < m; ++i)
+      if (pivot_size(a[i + j * m]) > pivot_size(a[p + j * m])) p = i;
+    pivots[j] = int(p) + 1;
+    if (a[p + j * m] == T(0)) {
+      if (info == 0) info = int(j) + 1;
+    } else {
+      for (int64_t k = 0; p != j && k < n; ++k) std::swap(a[j + k * m], a[p + k * m]);
+      for (int64_t i = j + 1; i < m; ++i) a[i + j * m] /= a[j + j * m];
+    }
+    for (int64_t k = j + 1; k < n; ++k)
+      for (int64_t i = j + 1; i < m; ++i) a[i + k * m] -= a[i + j * m] * a[j + k * m];
+  }
+  return info;
+}
+template <class T> void small_getrs(int64_t n, int64_t nrhs, const T* a, const int* pivots, T* b) {
+  for (int64_t r = 0; r < nrhs; ++r, b += n) {
+    for (int64_t i = 0; i < n; ++i)
+      if (pivots[i] != i + 1) std::swap(b[i], b[pivots[i] - 1]);
+    for (int64_t j = 0; j < n; ++j)
+      for (int64_t i = j + 1; i < n; ++i) b[i] -= a[i + j * n] * b[j];
+    for (int64_t j = n - 1; j >= 0; --j) {
+      b[j] /= a[j + j * n];
+      for (int64_t i = 0; i < j; ++i) b[i] -= a[i + j * n] * b[j];
+    }
+  }
+}
+
 template <class T> int getrf(int64_t m, int64_t n, T* a, int* pivots) {
+  if (m <= kSmall && n <= kSmall) return small_getrf(m, n, a, pivots);
   const int M = int(m), C = int(n), L = lead(m);
   int info = 0;
   if (m && n) fortran<T>(Blas::getrf, &M, &C, a, &L, pivots, &info);
@@ -14,6 +53,7 @@ template <class T> int getrf(int64_t m, int64_t n, T* a, int* pivots) {
 }
 // op: "N", "T" or "C".
 template <class T> void getrs(const char* op, int64_t n, int64_t nrhs, const T* a, const int* pivots, T* b) {
+  if (op == N && n <= kSmall && nrhs <= kSmall) return small_getrs(n, nrhs, a, pivots, b);
   const int M = int(n), R = int(nrhs), L = lead(n);
   int info = 0;
   if (n && nrhs) fortran<T>(Blas::getrs, op, &M, &R, a, &L, pivots, b, &L, &info, size_t(1));

@@ -174,6 +174,27 @@ def test_large_matrix_products(m, n, k, threads):
         mt.set_num_threads(before)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64", "complex128"])
+@pytest.mark.parametrize("n", [1, 2, 3, 4, 7, 8, 9])
+def test_small_matrices_of_a_batch(dtype, n):
+    generator = torch.Generator().manual_seed(n)
+    a = torch.randn(20, n, n, generator=generator, dtype=getattr(torch, dtype))
+    a[:, 0, 0] = 0 if n > 1 else 1                        # rows have to change places
+    a[3] = torch.eye(n, dtype=a.dtype) * (torch.arange(n) + 1)
+    b, x = torch.randn(20, n, 2, generator=generator, dtype=a.dtype), to_ours(a)
+    near = dict(rtol=1e-3, atol=1e-3) if dtype == "float32" else dict(rtol=1e-9, atol=1e-9)
+    (lu, pivots), (expected_lu, expected_pivots) = mt.linalg.lu_factor(x), torch.linalg.lu_factor(a)
+    assert torch.equal(to_torch(pivots), expected_pivots)
+    torch.testing.assert_close(to_torch(lu), expected_lu, **near)
+    for name in ("inv", "det", "slogdet"):
+        for got, expected in zip(getattr(mt.linalg, name)(x), getattr(torch.linalg, name)(a), strict=True):
+            torch.testing.assert_close(to_torch(got), expected, **near)
+    torch.testing.assert_close(to_torch(mt.linalg.solve(x, to_ours(b))), torch.linalg.solve(a, b), **near)
+    x[5, -1] = 0
+    with pytest.raises(mt.linalg.LinAlgError, match="Batch element 5"):
+        mt.linalg.inv(x)
+
+
 def test_set_num_threads():
     before = mt.get_num_threads()
     x = mt.rand(500, 1000)
