@@ -77,7 +77,7 @@ _VariableFunctions = SimpleNamespace(
     **{name: getattr(torch, name) for name in [*torch._ops.functions, *torch._absent.FUNCTIONS, *_OTHER_FUNCTIONS.split()]},
     **{name: getattr(torch.Tensor, name) for name in "__and__ __lshift__ __or__ __rshift__ __xor__ detach_".split()},
     unique_dim=torch._ops.ops.unique_dim, is_vulkan_available=lambda: False, _nnpack_available=lambda: False,
-    _coalesce=torch.Tensor.coalesce, _to_cpu=lambda tensors: [x.cpu() for x in tensors])
+    _to_cpu=lambda tensors: [x.cpu() for x in tensors])
 _has_torch_function_unary = torch.overrides.has_torch_function_unary
 _has_torch_function_variadic = torch.overrides.has_torch_function_variadic
 

@@ -19,7 +19,8 @@ class _TensorType(type):
     """isinstance(x, torch.FloatTensor): a tensor of that dtype on that type of device."""
 
     def __instancecheck__(cls, obj: Any) -> bool:
-        return isinstance(obj, Tensor) and obj.dtype == cls.dtype and obj.device.type == cls._device   # type: ignore
+        return isinstance(obj, Tensor) and (obj.dtype, obj.device.type) == (cls.dtype, cls._device) and (   # type: ignore
+            obj.layout is cls.layout)            # type: ignore[attr-defined]
 
     def __subclasscheck__(cls, other: type) -> bool:
         return other is cls
@@ -55,7 +56,7 @@ class _SparseType(_TensorType):
     warned = False
 
     def __instancecheck__(cls, obj: Any) -> bool:
-        return isinstance(obj, Tensor) and obj.is_sparse and super().__instancecheck__(obj)
+        return super().__instancecheck__(obj)
 
     def __call__(cls, *args: Any, device: Any = None) -> Any:
         """A COO tensor of sizes, or of indices and values with or without a size."""

@@ -35,6 +35,8 @@ _PythonPickler: Any = pickle._Pickler  # the C pickler insists on a global's own
 def _reduce_tensor(tensor: Any) -> tuple[Any, ...]:
     """The call that rebuilds a tensor, in PyTorch's words."""
     if torch._sparse.is_sparse(tensor):
+        if isinstance(tensor, torch.nn.Parameter):
+            return _rebuild_parameter, (tensor.data, tensor.requires_grad, OrderedDict())
         return _rebuild_sparse_tensor, _sparse_parts(tensor)
     kind, parameter = type(tensor), torch.nn.Parameter
     state = dict(getattr(tensor, "__dict__", {}))

@@ -45,3 +45,44 @@ def test_other_functions(line: str) -> None:
     given = ("import warnings; warnings.simplefilter('ignore')\ns = torch.tensor([[1., 0], [2, 3]]).to_sparse()\n"
              "c = s.to_sparse_csr()")
     check_lines(f"{given}\n{line}", message=True)
+
+
+@pytest.mark.parametrize("line", [
+    "s == s", "s < 1", "s % 2", "s & s", "s.exp()", "s.clamp(0)", "s[0:1]", "s[torch.tensor([0])]", "s.mean()", "torch.equal(s, s)",
+    "torch.softmax(s, 0)", "c.cos()", "1 / s", "2 ** s", "s.pow_(2)", "s.repeat(2, 1)", "s.bool() + s.bool()", "1 + s",
+    "torch.ones(2, 2).int().add_(s)", "torch.abs(s, out=torch.zeros(2, 2))", "torch.sparse.sum(s.to_dense())",
+    "torch.sparse.softmax(s.to_dense(), 0)", "torch.bmm(s, torch.eye(2))", "torch.bmm(torch.stack([s, s]), torch.ones(3, 2, 2))",
+    "torch.stack([s, s]) @ torch.ones(2, 2, 2)", "torch.cat([s, torch.sparse_coo_tensor((2, 4))])", "torch.stack([s, s.to_dense()])",
+    "torch.addmm(torch.eye(2), s, s)", "torch.addmm(s, s, s)", "torch.ones((2, 2), layout=torch.sparse_coo)", "s.new_ones((2, 2))",
+    "torch.zeros((2, 2), layout=torch.sparse_bsr)", "torch.sparse_coo_tensor(s, torch.ones(3), (2, 2))", "torch.sparse_coo_tensor()",
+    "torch.sparse_coo_tensor(torch.ones(2, 1).long())", "torch.sparse_coo_tensor([[0]], [1], (1,), requires_grad=True)",
+    "torch.sparse_coo_tensor([[0]], [1], 'x')", "s.new((2, 3))", "torch.sparse.FloatTensor(s)", "c.sparse_mask(s)",
+    "s.requires_grad_().sparse_resize_((3, 3), 2, 0)", "s.sparse_resize_((1, 2), 2, 0)", "s.resize_as_sparse_(s.to_dense())",
+    "torch.testing.assert_close(s, s * 2)", "torch.testing.assert_close(s, s[[0]])", "torch.testing.assert_close(c, 2 * c)",
+    "c[0:1]", "c.unsqueeze(0)", "c.T", "torch.cat([c, c])", "c.reshape(4)", "c.flatten()", "c // 2", "torch.sparse.sum(c, 0)",
+    "c.to_dense().to_sparse_bsr((1, 2)).to_sparse_bsc((1, 1))", "torch.sparse.sampled_addmm(c.t(), torch.eye(2), torch.eye(2))",
+    "torch.testing.assert_close(s, torch.eye(2).to_sparse())"])
+def test_refusals(line: str) -> None:
+    given = "import warnings; warnings.simplefilter('ignore')\ns = torch.tensor([[1., 0], [2, 3]]).to_sparse()\nc = s.to_sparse_csr()"
+    shown = "(type(e).__name__, str(e).partition('. This could be')[0])"       # what follows there lists torch's own builds
+    check_lines(f"{given}\ntry:\n    {line}\nexcept Exception as e:\n    shown = {shown}\nshown")
+
+
+@pytest.mark.parametrize("line", [
+    "u * s", "s * u", "u * u", "u * (s * 0).coalesce()", "torch.hspmm(s, torch.ones(2, 2), out=torch.sparse_coo_tensor((2, 2)))",
+    "torch.view_as_real(s.to(torch.complex64))", "s.to(torch.complex64).imag", "torch._sparse_sparse_matmul(s, u)",
+    "torch.sparse_coo_tensor(2)", "(s.new_zeros((2, 2), layout=torch.strided) + 1).to_sparse()", "torch.zeros(1, 1, layout=torch.sparse_coo)",
+    "torch.full_like(s, 2., layout=torch.strided).to_sparse()", "torch.sparse.DoubleTensor(s._indices(), s._values())",
+    "torch.ones(2, 2, 2).matmul(s).to_sparse()", "torch.full_like(s.to_sparse_csr(), 2).to_sparse()",
+    "torch.ones(2, 2).to_sparse_bsr((1, 2)).to_sparse()", "torch.ones(2, 2).to_sparse_bsr((2, 1)).to_sparse()"])
+def test_values_of_coo(line: str) -> None:
+    given = ("import warnings; warnings.simplefilter('ignore')\ns = torch.tensor([[1., 0], [2, 3]]).to_sparse()\n"
+             "u = torch.sparse_coo_tensor([[1, 0, 1], [1, 1, 1]], [1., 2., 3.], (2, 2))")
+    check_lines(f"{given}\nr = {line}\n(r._indices(), r._values(), r.shape, r.is_coalesced(), r.dtype)")
+
+
+@pytest.mark.parametrize("line", [
+    "repr(p)", "isinstance(p, torch.nn.Parameter), p.requires_grad", "torch.save(p, f), f.seek(0), repr(torch.load(f))", "isinstance(p, torch.FloatTensor), isinstance(p, torch.sparse.FloatTensor)"])
+def test_a_sparse_parameter(line: str) -> None:
+    given = "import copy, io\nf = io.BytesIO()\np = torch.nn.Parameter(torch.eye(2).to_sparse())"
+    check_lines(f"{given}\n({line})[-1]" if "save" in line else f"{given}\n{line}")

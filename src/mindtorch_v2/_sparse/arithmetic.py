@@ -20,6 +20,7 @@ from mindtorch_v2._sparse.tensor import (
     is_sparse,
     make,
     mapped,
+    node_of,
     record,
     refusal,
     values_of,
@@ -51,10 +52,32 @@ def _real(self: Any) -> Any:
     return self if not self.is_complex() else mapped(self, lambda v: v.real, "RealBackward0")
 
 
+@body("imag", of="coo")
+def _imag(self: Any) -> Any:
+    if not self.is_complex():
+        raise RuntimeError("imag is not implemented for tensors with non-complex dtypes.")
+    return mapped(self, lambda v: v.imag, "ImagBackward0")
+
+
+def _with_parts(name: str, more: bool) -> None:
+    """view_as_real and view_as_complex: one dense dim more or less."""
+    @body(name, of="coo")
+    def view(self: Any) -> Any:
+        values = getattr(ops, name)(values_of(coalesce(self) if is_recorded(self) else self))
+        pattern = coalesce(self)._pattern if is_recorded(self) else self._pattern
+        size = (*pattern.size, 2) if more else pattern.size[:-1]
+        return from_values(Coo(pattern.indices, size, pattern.coalesced), values, node_of(name))
+
+
+_with_parts("view_as_real", True)
+_with_parts("view_as_complex", False)
+
+
 @body(ops.pow, of="coo")
 def power(self: Any, exponent: Any) -> Any:
     if isinstance(exponent, TensorBase) or not is_sparse(self):
-        raise refusal("pow", self if is_sparse(self) else exponent, "Tensor_Tensor")
+        overload = "Tensor_Tensor" if isinstance(self, TensorBase) else "Scalar"
+        raise refusal("pow", self if is_sparse(self) else exponent, overload)
     if isinstance(exponent, float) and not (self.is_floating_point() or self.is_complex()):
         raise RuntimeError(f"result type Float can't be cast to the desired output type {word_of(self.dtype)}")
     if exponent == 0:
@@ -82,10 +105,12 @@ def _sum_parts(a: Any, b: Any, alpha: Any) -> tuple[Any, Any]:
                                f"{pa.sparse_dim} while other has {pb.sparse_dim}")
         return (pa, a._dense.to(dtype)) if pa.nnz or not pb.nnz else (pb, (b._dense * alpha).to(dtype))
     va, vb = a._dense.to(dtype), b._dense.to(dtype)
-    vb = vb if isinstance(alpha, (int, float)) and alpha == 1 else (vb & bool(alpha)) if dtype._name == "bool" else vb * alpha
+    vb = vb if isinstance(alpha, (int, float)) and alpha == 1 else vb * alpha
+    if dtype._name == "bool" and pa.nnz and pb.nnz:
+        raise NotImplementedError('"cadd_sparse" not implemented for \'Bool\'')
     if pa.same_places(pb) or pa.nnz == pb.nnz and not pa.indices.is_meta and bool((pa.indices == pb.indices).all()):
         merged = Coo(pa.indices, pa.size, pa.coalesced and pb.coalesced)
-        return merged, (va | vb) if dtype._name == "bool" else va + vb
+        return merged, va + vb
     joined = Coo(ops.cat([pa.indices, pb.indices], 1), pa.size, False)
     values = ops.cat([va, vb])
     if pa.coalesced and pb.coalesced:
@@ -120,9 +145,7 @@ def _add_dense(dense: Any, sparse: Any, alpha: Any) -> Any:
 @body(ops.add, of="coo")
 def plus(self: Any, other: Any, alpha: Any = 1) -> Any:
     if not is_sparse(self):
-        if not isinstance(self, TensorBase):
-            self = _C._from_data(self, None, False)
-        return _add_dense(self, other, alpha)
+        return _add_dense(self if isinstance(self, TensorBase) else _C._from_data(self, None, False), other, alpha)
     if not is_sparse(other):
         raise RuntimeError("add(sparse, dense) is not supported. Use add(dense, sparse) instead.")
     if other.layout is not COO:
@@ -132,6 +155,10 @@ def plus(self: Any, other: Any, alpha: Any = 1) -> Any:
 
 @body(ops.add_)
 def _add_(self: Any, other: Any, alpha: Any = 1) -> Any:
+    parts = tuple(x._dense if is_sparse(x) else x for x in (self, other))
+    found = _C._core._result_type(parts)
+    if not _C.can_cast(found, self.dtype):
+        raise RuntimeError(f"Can't convert result type {word_of(found)} to output {word_of(self.dtype)} in add operation")
     if is_sparse(self):
         check_inplace(self)
         return become(self, (plus if self.layout is COO else _add_compressed)(self, other, alpha))
@@ -249,14 +276,34 @@ def _times_coo(a: Any, b: Any) -> Any:
         raise RuntimeError("sparse_binary_op_intersection_cpu(): expects sparse inputs with equal dimensionality, number of "
                            "sparse dimensions, and shape of sparse dimensions")
     if is_recorded(a, b):
-        a = coalesce(a)
-    b = coalesce(b)
+        a, b = coalesce(a), coalesce(b)
+    if not (a._pattern.coalesced and b._pattern.coalesced):
+        return _times_uncoalesced(a, b)
     at, found = look_up(b._pattern.keys(), a._pattern.keys())
     where = found.nonzero().reshape(-1)
     va, vb = values_of(a).index_select(0, where), values_of(b).index_select(0, at.index_select(0, where))
     size = (*a._pattern.sparse_size, *ops.broadcast_shapes(tuple(va.shape[1:]), tuple(vb.shape[1:])))
     indices = a._pattern.indices.index_select(1, where)
     return from_values(Coo(indices, size, a._pattern.coalesced), va * vb, "MulBackward0")
+
+
+def _times_uncoalesced(a: Any, b: Any) -> Any:
+    """The product at all places of the one that is not coalesced (of two, the one with fewer): 0 where the other has none."""
+    if b._pattern.coalesced or not a._pattern.coalesced and a._pattern.nnz < b._pattern.nnz:
+        a, b = b, a
+    a, pattern = coalesce(a), b._pattern
+    at, found = look_up(a._pattern.keys(), pattern.keys())
+    if a._pattern.nnz == 0 or pattern.nnz == 0:
+        size = (*pattern.sparse_size, *ops.broadcast_shapes(a._pattern.dense_size, pattern.dense_size))
+        return _empty(size, pattern.sparse_dim, _C._core._result_type((a._dense, b._dense)), pattern.indices)
+    product = a._dense.index_select(0, at) * b._dense
+    product = product * found.reshape((-1,) + (1,) * (product.dim() - 1)).to(product.dtype)
+    return make(Coo(pattern.indices, (*pattern.sparse_size, *product.shape[1:]), False), product)
+
+
+def _empty(size: tuple[int, ...], sparse_dim: int, dtype: Any, like: Any) -> Any:
+    return make(Coo(like.new_empty((sparse_dim, 0)), size, True),
+                ops.empty((0, *size[sparse_dim:]), dtype=dtype, device=like.device))
 
 
 def _same_mul(a: Any, b: Any) -> Any:
@@ -314,6 +361,8 @@ def _common(a: Any, b: Any) -> Any:
 
 @body(ops.div, of="coo")
 def divided(self: Any, other: Any, rounding_mode: str | None = None) -> Any:
+    if not is_sparse(self) and _is_scalar(self):
+        raise refusal("reciprocal", other)
     if is_sparse(other) or not _is_scalar(other):
         raise RuntimeError("Sparse division requires a scalar or zero-dim dense tensor divisor (got shape "
                            f"{list(other.shape)} for divisor)")
@@ -407,14 +456,9 @@ def _copy_compressed_(self: Any, src: Any, non_blocking: bool = False) -> Any:
     return become(self, src.to(device=self.device, dtype=self.dtype, copy=True))
 
 
-@body(ops.equal, of="coo")
-def _equal(self: Any, other: Any) -> bool:
-    if not is_sparse(self) or not is_sparse(other):
-        raise refusal("equal", self if is_sparse(self) else other)
-    if tuple(self.shape) != tuple(other.shape):
-        return False
-    difference = self.detach() - other.detach()
-    return not bool((coalesce(difference)._dense != 0).any())
+@body("pow_", "square_", of="coo")
+def _power_(self: Any, exponent: Any = 2) -> Any:
+    raise refusal("pow_", self, "Tensor" if isinstance(exponent, TensorBase) else "Scalar")
 
 
 @body(ops.div, ops.sub, ops.eq, ops.ne, ops.lt, ops.le, ops.gt, ops.ge, ops.exp, ops.square, ops.pow, of="compressed")

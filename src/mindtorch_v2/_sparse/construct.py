@@ -27,6 +27,8 @@ def _tensor_of(data: Any, dtype: Any, device: Any) -> Any:
 
 
 def _requires(made: Any, requires_grad: bool) -> Any:
+    if requires_grad and not (made.is_floating_point() or made.is_complex()):
+        raise RuntimeError("Only Tensors of floating point and complex dtype can require gradients")
     return made._requires_grad_(True) if requires_grad and not made.requires_grad else made
 
 
@@ -36,29 +38,39 @@ def _alias(t: Any) -> Any:
 
 
 # ---- COO -------------------------------------------------------------------------------------------------------
-def _invalid(values: tuple[Any, ...]) -> TypeError:
+def _invalid(values: tuple[Any, ...], unknown: dict[str, Any] | None = None) -> TypeError:
     got = ", ".join("Tensor" if isinstance(v, TensorBase) else type(v).__name__ for v in values if v is not None)
-    options = "*, torch.dtype dtype = None, torch.device device = None, bool pin_memory = False, bool requires_grad = " \
-        "False, bool check_invariants = None"
+    got += "".join(f", {name}=" + ("torch." if isinstance(v, type(COO)) else "") + type(v).__name__.rpartition(".")[2]
+                   for name, v in (unknown or {}).items())
+    place = "*, torch.dtype dtype = None, torch.device device = None, "
+    checked = "bool requires_grad = False, bool check_invariants = None"
+    options = f"{place}bool pin_memory = False, {checked}, bool is_coalesced = None"
     return TypeError(f"sparse_coo_tensor() received an invalid combination of arguments - got ({got}), but expected one "
                      f"of:\n * (object indices, object values, {options})\n * (object indices, object values, tuple of "
-                     f"ints size, {options}, bool is_coalesced = None)\n * (tuple of ints size, {options})\n")
+                     f"ints size, {options})\n * (tuple of ints size, {place}{checked})\n")
 
 
 def sparse_coo_tensor(indices: Any = None, values: Any = None, size: Any = None, *, dtype: Any = None, device: Any = None,
                       pin_memory: bool = False, requires_grad: bool = False, check_invariants: bool | None = None,
-                      is_coalesced: bool | None = None) -> Any:
+                      is_coalesced: bool | None = None, **unknown: Any) -> Any:
     """A sparse tensor in coordinate format: values at indices, or nothing but a size."""
+    if unknown:
+        raise _invalid((indices, values, size), unknown)
+    if isinstance(indices, TensorBase) and values is None and size is None:
+        raise TypeError("sparse_coo_tensor(): argument 'size' (position 1) must be tuple of ints, not Tensor")
+    if size is not None and not isinstance(size, (tuple, list)):
+        raise _invalid((indices, values, size))
     if values is None and (size is None) != (indices is None) and not isinstance(indices, TensorBase):
         return _empty_coo(indices if size is None else size, dtype, device, requires_grad)
     if indices is None or values is None and not isinstance(indices, TensorBase):
         raise _invalid((indices, values, size))
+    for word, part in (("indices", indices), ("values", values)):
+        if is_sparse(part):
+            raise RuntimeError(f"expected {word} to be a dense tensor, but got {word} of layout {WORDS[part.layout]}")
     values = _tensor_of(values, dtype, device)
     indices = _tensor_of(indices, INT64, values.device if device is None else device)
     if not isinstance(device, str | _C.device) and indices.device != values.device:
         raise RuntimeError("Expected all tensors to be on the same device")
-    if indices.dim() == 1 and indices.numel() == 0 and values.numel() == 0:
-        indices = indices.reshape((0, 0)) if size is not None and len(size) == 0 else indices
     if values.dim() == 0 and values.numel() == 1:
         values = values.expand(1)
     if pin_memory:
@@ -73,7 +85,7 @@ def sparse_coo_tensor(indices: Any = None, values: Any = None, size: Any = None,
 
 
 def _empty_coo(size: Any, dtype: Any, device: Any, requires_grad: bool, sparse_dim: int | None = None) -> Any:
-    size = tuple(int(n) for n in size)
+    size = (size,) if isinstance(size, int) else tuple(int(n) for n in size)
     if any(n < 0 for n in size):
         raise RuntimeError("numel: integer multiplication overflow")
     sparse_dim = len(size) if sparse_dim is None else sparse_dim
@@ -326,12 +338,56 @@ def _factory(size: Any, dtype: Any = None, layout: Any = None, device: Any = Non
     return _requires(empty_compressed(layout, size, dtype or _C.get_default_dtype(), device), bool(requires_grad))
 
 
-body(ops.empty, ops.zeros)(_factory)
+body(ops.empty)(_factory)
+
+
+@body(ops.zeros)
+def _zeros(size: Any, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None,
+           requires_grad: Any = False, memory_format: Any = None) -> Any:
+    """As empty, but for two messages."""
+    size = (size,) if isinstance(size, int) else tuple(size)
+    if layout in (BSR, BSC):
+        raise RuntimeError("zeros_sparse_compressed expected sparse compressed (non-block) tensor layout but got "
+                           f"{WORDS[layout]}")
+    if layout in (CSR, CSC) and len(size) < 2:
+        raise RuntimeError("torch.zeros: Only batched sparse compressed (non-block) tensors are supported, but got size "
+                           f"{list(size)}")
+    return _factory(size, dtype, layout, device, pin_memory, requires_grad)
+
+
+@body("ones", "full", of="coo")
+def _filled(**arguments: Any) -> Any:
+    raise RuntimeError("full(...) is not implemented for sparse layout")
+
+
+@body("new_ones", "new_full", of="coo")
+def _new_filled(self: Any, **arguments: Any) -> Any:
+    raise refusal("fill_", self, "Scalar")
+
+
+def _filled_like(name: str, factory: Any) -> None:
+    """A row that is refused for sparse results and served for dense ones."""
+    @body(name, of="coo")
+    def make_like(self: Any, *values: Any, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None,
+                  requires_grad: Any = False, memory_format: Any = None, generator: Any = None, **named: Any) -> Any:
+        if layout is not LAYOUTS["strided"]:
+            raise refusal(*{"rand_like": ("uniform_",), "randn_like": ("normal_",)}.get(name, ("fill_",)), self,
+                          "" if name.startswith("rand") else "Scalar")
+        options = {} if generator is None else {"generator": generator}
+        made = factory(tuple(self.shape), *values, *named.values(), dtype=dtype or self.dtype, device=device or self.device,
+                       **options)
+        return _requires(made, bool(requires_grad))
+
+
+for _name in ("ones", "full", "rand", "randn"):
+    _filled_like(_name + "_like", getattr(ops, _name))
 
 
 @body("new_empty", "new_zeros")
 def _new(self: Any, size: Any, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None,
          requires_grad: Any = False) -> Any:
+    if layout is LAYOUTS["strided"]:
+        return _requires(ops.zeros(tuple(size), dtype=dtype or self.dtype, device=device or self.device), bool(requires_grad))
     return _factory(size, dtype or self.dtype, layout or self.layout, device or self.device, None, requires_grad)
 
 
@@ -377,6 +433,16 @@ def _ones_like(self: Any, dtype: Any = None, layout: Any = None, device: Any = N
         raise refusal("ones_like", self)
     made = make(self._pattern, ops.ones_like(self._dense, dtype=dtype, device=device))
     return _requires(made, bool(requires_grad))
+
+
+@body("full_like", of="compressed")
+def _full_like(self: Any, fill_value: Any, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None,
+               requires_grad: Any = False, memory_format: Any = None) -> Any:
+    """A number at the places of self."""
+    if layout is not None and layout is not self.layout:
+        raise refusal("full_like", self)
+    values = ops.full_like(self._dense, fill_value, dtype=dtype or self.dtype, device=device)
+    return _requires(make(self._pattern, values), bool(requires_grad))
 
 
 @body(ops.zeros_like)

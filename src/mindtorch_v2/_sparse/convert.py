@@ -57,6 +57,10 @@ def coalesce(self: Any) -> Any:
     return record(make(*coalesced(self._pattern, self._dense)), (self,), lambda g: (g,), "CoalesceBackward0")
 
 
+composite("_coalesce(Tensor self) -> Tensor", variants="function", out=False, doc="coalesce() of a COO tensor.")(
+    lambda self: self.coalesce())
+
+
 # ---- dense -------------------------------------------------------------------------------------------------------
 @body("to_dense", "_to_dense")
 def to_dense(self: Any, dtype: Any = None, masked_grad: bool | None = None) -> Any:
@@ -184,7 +188,8 @@ def compressed_to_coo(self: Any) -> Any:
     indices = coo.indices
     if pattern.blocked:
         indices, values = _unblock(indices, values, pattern)
-    return from_values(Coo(indices, pattern.size, pattern.layout is CSR), values, "ToSparseBackward0")
+    in_order = pattern.layout is CSR or pattern.layout is BSR and not pattern.batch_dim and pattern.blocksize[0] == 1
+    return from_values(Coo(indices, pattern.size, in_order), values, "ToSparseBackward0")
 
 
 def _unblock(indices: Any, values: Any, pattern: Compressed) -> tuple[Any, Any]:
@@ -272,12 +277,13 @@ def _recompressed(self: Any, layout: Any, name: str) -> Any:
 def compressed_to_compressed(self: Any, layout: Any, blocksize: Any, name: str) -> Any:
     pattern = self._pattern
     source = pattern.layout
-    if source is layout:
-        if pattern.blocked and blocksize is not None and tuple(blocksize) != pattern.blocksize:
-            raise RuntimeError(f"to_sparse_{name[-3:]}: conversion from {WORDS[source]} to {WORDS[layout]} with blocksize "
-                               f"changed from {list(pattern.blocksize)} to {list(blocksize)} is not supported")
-        return self
     short = WORDS[layout][6:].lower()
+    if pattern.blocked and layout in (BSR, BSC) and blocksize is not None and tuple(blocksize) != pattern.blocksize:
+        prefix = "to_sparse" if source is layout else "sparse_compressed_to_sparse"
+        raise RuntimeError(f"{prefix}_{short}: conversion from {WORDS[source]} to {WORDS[layout]} with blocksize "
+                           f"changed from {list(pattern.blocksize)} to {list(blocksize)} is not supported")
+    if source is layout:
+        return self
     if pattern.blocked and layout in (CSR, CSC):
         raise RuntimeError(f"sparse_compressed_to_sparse_{short}: expected SparseCsr or SparseCsc layout but got "
                            f"{WORDS[source]}")
@@ -398,7 +404,7 @@ for _name, _what, _sentence in (
 def _coo_values(self: Any) -> Any:
     if not self._pattern.coalesced:
         raise RuntimeError("Cannot get values on an uncoalesced tensor, please call .coalesce() first")
-    return ops.alias(values_of(self))
+    return values_of(self) if is_recorded(self) else ops.alias(self._dense)
 
 
 @body("indices", of="coo")
@@ -436,14 +442,15 @@ for _name, _held, _rows in (("crow_indices", "compressed", True), ("col_indices"
 @composite("sparse_mask(Tensor self, Tensor mask) -> Tensor", variants="method", out=False)
 def _sparse_mask_rows(self: Any, mask: Any) -> Any:
     """The values of self at the places of a sparse mask."""
-    raise NotImplementedError("Could not run 'aten::sparse_mask' with arguments from the "
-                              f"'{self.device.type.upper()}' backend.")
+    raise refusal("sparse_mask", self)
 
 
 @body("sparse_mask")
 def sparse_mask(self: Any, mask: Any) -> Any:
     if not is_sparse(mask):
         raise refusal("sparse_mask", self)
+    if is_sparse(self) and self.layout is not COO and mask.layout is COO:
+        raise RuntimeError("sparse_mask_sparse_compressed expects mask to have sparse compressed layout, got Sparse")
     if tuple(self.shape) != tuple(mask.shape):
         raise RuntimeError(f"sparse_mask(): operands have incompatible sizes; self has size {list(self.shape)} but mask has "
                            f"size {list(mask.shape)}")

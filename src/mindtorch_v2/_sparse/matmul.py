@@ -1,7 +1,8 @@
 """Products of matrices of which one or both are sparse: mm, mv, bmm, addmm and their sparse siblings."""
 from __future__ import annotations
 
-from typing import Any
+import math
+from typing import Any, NoReturn
 
 from mindtorch_v2._ops.table import composite, functions, ops
 from mindtorch_v2._sparse.convert import coalesce, coalesced, coo_to_compressed, to_layout
@@ -44,7 +45,7 @@ def _check_2d(a: Any, b: Any, name: str) -> None:
             raise RuntimeError(f"addmm: matrices expected, got {x._pattern.sparse_dim}D tensor")
 
 
-def _sparse_dense(s: Any, d: Any, masked: bool, name: str = "MmBackward0") -> Any:
+def _sparse_dense(s: Any, d: Any, masked: bool) -> Any:
     """Sparse times dense, both matrices; masked: the gradient of s has the places of s only."""
     if s.shape[1] != d.shape[0]:
         raise RuntimeError(f"addmm: Argument #3 (dense): Expected dim 0 size {s.shape[1]}, got {d.shape[0]}" if s.layout is COO else
@@ -63,7 +64,7 @@ def _sparse_dense(s: Any, d: Any, masked: bool, name: str = "MmBackward0") -> An
             left = _masked_gradient(kept, g, d.conj().t()) if masked else g.mm(d.conj().t())
         right = _sparse_dense(_conj_t(kept), g, False) if d.requires_grad else None
         return left, right
-    return record(result, (s, d), backward, name)
+    return record(result, (s, d), backward, "SparseAddmmBackward0" if masked else "MmBackward0")
 
 
 def _masked_gradient(s: Any, left: Any, right: Any) -> Any:
@@ -101,10 +102,11 @@ def _check_sparse_pair(a: Any, b: Any) -> None:
         raise RuntimeError(f"mat1 dtype {word_of(a.dtype)} does not match mat2 dtype {word_of(b.dtype)}")
 
 
-def _sparse_sparse(a: Any, b: Any) -> Any:
-    """The COO product of two COO matrices, coalesced: each entry of a is multiplied with the row of b that its column names."""
-    _check_sparse_pair(a, b)
-    a, b = coalesce(a), coalesce(b)
+def _sparse_sparse(self: Any, other: Any) -> Any:
+    """The COO product of two COO matrices, coalesced: each entry of one is multiplied with the row of the other that its
+    column names."""
+    _check_sparse_pair(self, other)
+    a, b = coalesce(self), coalesce(other)
     pa, pb = a._pattern, b._pattern
     first = ops.searchsorted(pb.indices[0].contiguous(), pa.indices[1].contiguous())
     count = ops.searchsorted(pb.indices[0].contiguous(), pa.indices[1].contiguous(), right=True) - first
@@ -192,10 +194,15 @@ def bmm(self: Any, mat2: Any) -> Any:
         raise RuntimeError("bmm_sparse: Tensor 'mat2' must be dense")
     if not is_sparse(self):
         raise refusal("bmm", mat2)
-    if self.dim() != 3 or mat2.dim() != 3 or self._pattern.dense_dim:
-        raise RuntimeError(f"bmm_sparse: expected 3-D tensors, got {self.dim()} and {mat2.dim()} dims")
-    if self.shape[0] != mat2.shape[0] or self.shape[2] != mat2.shape[1]:
-        raise RuntimeError(f"bmm_sparse: sizes {list(self.shape)} and {list(mat2.shape)} cannot be multiplied")
+    found = ((self._pattern.dense_dim == 0, f"Tensor 'self' must have 0 dense dims, but has {self._pattern.dense_dim}"),
+             (self.dim() == 3, f"Tensor 'self' must have 3 sparse dims, but has {self.dim()}"),
+             (mat2.dim() == 3, f"Tensor 'mat2' must have 3 dims, but has {mat2.dim()}"))
+    for holds, text in found:
+        if not holds:
+            raise RuntimeError(f"bmm_sparse: {text}")
+    for d, e in ((0, 0), (2, 1)):
+        if self.shape[d] != mat2.shape[e]:
+            raise RuntimeError(f"bmm_sparse: 'self.size({d})' and 'mat2.size({e})' must match")
     (batch, high, wide), cols = self.shape, mat2.shape[2]
     x = coalesce(self)
     index, values = x._pattern.indices, values_of(x)
@@ -213,8 +220,11 @@ def matmul(self: Any, other: Any) -> Any:
         return _multiply(self.unsqueeze(0), other, False).squeeze(0)
     if dims == (2, 2):
         return mm(self, other)
-    if dims == (3, 3):
-        return bmm(self, other)
+    if dims[1] == 2 and dims[0] > 2 and not is_sparse(self):
+        folded = self.reshape((math.prod(self.shape[:-1]), self.shape[-1]))
+        return mm(folded, other).reshape((*self.shape[:-1], other.shape[1]))
+    if dims == (3, 3) and self.layout is COO:
+        raise RuntimeError("expand is unsupported for Sparse tensors")
     return (self if is_sparse(self) else other).flatten()          # refused: torch folds batches this way
 
 
@@ -241,13 +251,17 @@ def _addmm(self: Any, mat1: Any, mat2: Any, beta: Any, alpha: Any, masked: bool)
             type(x._pattern) is Compressed for x in (self, mat1, mat2) if is_sparse(x)):
         _check_factors(self.layout, mat1, mat2)
     size = (mat1.shape[0], mat2.shape[1])
-    if is_sparse(self):
+    if is_coo(mat1) and is_coo(mat2) and not is_sparse(self):
+        raise RuntimeError("addmm_sparse_dense: expected either 'mat1' to have sparse layout and 'mat2' to have strided layout, "
+                           "got 'mat1' with layout Sparse and 'mat2' with layout Sparse")
+    if is_sparse(self) and not (is_coo(self) and is_coo(mat1)):
         if is_sparse(mat1) and is_sparse(mat2) or self.layout is not COO:
             if tuple(self.shape) != size:
                 raise RuntimeError(f"expand is unsupported for {WORDS[self.layout]} tensors")
             product = _multiply(mat1, mat2, False)
             product = product if product.layout is self.layout else product.to_sparse(layout=self.layout)
             return _weighted(self, product, beta, alpha)
+    if is_coo(self):
         raise RuntimeError(f"addmm_sparse_dense: expected strided result tensor, got tensor with layout {WORDS[self.layout]}")
     if is_coo(mat2) and not is_sparse(mat1):
         raise RuntimeError("addmm_sparse_dense: expected either 'mat1' to have sparse layout and 'mat2' to have strided "
@@ -320,10 +334,10 @@ def smm(self: Any, mat2: Any) -> Any:
     return from_values(Coo(ops.stack([down, right]), size, count * columns < 2), values_of(rows).reshape(-1), "SmmBackward0")
 
 
-@composite("hspmm(Tensor mat1, Tensor mat2) -> Tensor", variants="function", out=False)
+@composite("hspmm(Tensor mat1, Tensor mat2) -> Tensor", variants="function")
 def _hspmm_rows(mat1: Any, mat2: Any) -> Any:
     """A sparse times a dense matrix as a hybrid tensor: rows sparse, columns dense."""
-    raise NotImplementedError("Could not run 'aten::hspmm' with arguments from the 'CPU' backend.")
+    raise refusal("hspmm", mat1)
 
 
 @body("hspmm", of="coo")
@@ -333,12 +347,21 @@ def hspmm(mat1: Any, mat2: Any) -> Any:
     if mat1._pattern.sparse_dim != 2:
         raise RuntimeError(f"hspmm: Argument #2: matrices expected, got {mat1._pattern.sparse_dim}D tensor")
     if mat1.shape[1] != mat2.shape[0]:
-        raise RuntimeError(f"hspmm: Argument #2: Expected dim 0 size {mat1.shape[1]}, got {mat2.shape[0]}")
+        raise RuntimeError(f"hspmm: Argument #3: Expected dim 0 size {mat1.shape[1]}, got {mat2.shape[0]}")
     x = coalesce(mat1)
     rows, inverse = ops.unique(x._pattern.indices[0], return_inverse=True)
     values = _product(inverse, x._pattern.indices[1], values_of(x), rows.shape[0], mat2)
     pattern = Coo(rows.unsqueeze(0), (mat1.shape[0], mat2.shape[1]), rows.shape[0] < 2)
     return from_values(pattern, values, "HspmmBackward0")
+
+
+composite("_sparse_sparse_matmul(Tensor self, Tensor other) -> Tensor", variants="function", out=False,
+          doc="The product of two COO matrices.")(lambda self, other: _refuse_dense(self))
+body("_sparse_sparse_matmul", of="coo")(_sparse_sparse)
+
+
+def _refuse_dense(x: Any) -> NoReturn:
+    raise refusal("_sparse_sparse_matmul", x)
 
 
 functions["spmm"] = functions["dsmm"] = ops.mm
@@ -355,6 +378,8 @@ def _sampled_rows(self: Any, mat1: Any, mat2: Any, beta: Any, alpha: Any) -> Any
 
 @body("sparse_sampled_addmm")
 def sampled_addmm(self: Any, mat1: Any, mat2: Any, beta: Any = 1, alpha: Any = 1) -> Any:
+    if self.layout is CSC:
+        raise RuntimeError("sampled_addmm: Expected result to have sparse csr layout, but got SparseCsc")
     if self.layout is not CSR:
         raise RuntimeError(f"sampled_addmm: Expected self to have sparse csr layout, but got {WORDS[self.layout]}")
     if self.dtype.itemsize < 4 or not (self.is_floating_point() or self.is_complex()):

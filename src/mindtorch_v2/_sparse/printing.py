@@ -53,7 +53,7 @@ def _wrapped(text: str, suffixes: list[str], prefix: str, own_line: bool) -> str
 
 
 def _repr(self: Any, *, tensor_contents: Any = None) -> str:
-    return sparse_repr(self)
+    return ("Parameter containing:\n" if getattr(self, "_is_param", False) else "") + sparse_repr(self)
 
 
 def _format(self: Any, spec: str) -> str:

@@ -64,17 +64,18 @@ def sum_dims(x: Any, dim: Any, dtype: Any = None) -> Any:
 @composite("_sparse_sum(Tensor input, int[1]? dim=None, *, ScalarType? dtype=None) -> Tensor", variants="function", out=False)
 def _sparse_sum_rows(input: Any, dim: Any, dtype: Any) -> Any:
     """torch.sparse.sum."""
-    return input.sum(dtype=dtype) if dim is None else input.sum(dim, dtype=dtype)
+    if dim is not None:
+        raise refusal("_indices", input)
+    raise RuntimeError("coalesce expected sparse coordinate tensor layout but got Strided")
 
 
 @body("_sparse_sum")
 def _sparse_sum(input: Any, dim: Any = None, dtype: Any = None) -> Any:
-    if dim is not None and input.layout is COO:
-        return sum_dims(input, dim, dtype)
-    if dim is not None:
-        return total(input, dim, False, dtype)
-    values = values_of(coalesce(input) if input.layout is COO else input)
-    return values.sum(dtype=dtype)
+    if input.layout is not COO:
+        if dim is not None:
+            raise refusal("_indices", input)
+        raise RuntimeError(f"coalesce expected sparse coordinate tensor layout but got {WORDS[input.layout]}")
+    return values_of(coalesce(input)).sum(dtype=dtype) if dim is None else sum_dims(input, dim, dtype)
 
 
 @body(ops.sum)
@@ -195,10 +196,11 @@ def _softmax(self: Any, dim: int, dtype: Any, log: bool) -> Any:
 
 
 for _name in ("_sparse_softmax", "_sparse_log_softmax"):
-    def _softmax_rows(input: Any, dim: int, dtype: Any, _plain: str = _name.removeprefix("_sparse_")) -> Any:
-        return getattr(ops, _plain)(input, dim, dtype=dtype)
+    def _softmax_rows(input: Any, dim: int, dtype: Any = None, _name: str = _name) -> NoReturn:
+        raise refusal(_name, input)
     composite(f"{_name}(Tensor input, int dim, ScalarType? dtype=None) -> Tensor", variants="function", out=False)(
         lambda input, dim, dtype, _rows=_softmax_rows: _rows(input, dim, dtype))
+    body(_name, of="compressed")(_softmax_rows)
 body("_sparse_softmax", of="coo")(lambda input, dim, dtype=None: _softmax(input, dim, dtype, False))
 body("_sparse_log_softmax", of="coo")(lambda input, dim, dtype=None: _softmax(input, dim, dtype, True))
 

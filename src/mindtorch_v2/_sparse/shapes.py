@@ -11,6 +11,7 @@ from mindtorch_v2._sparse.tensor import (
     body,
     check_inplace,
     from_values,
+    is_coo,
     is_recorded,
     is_sparse,
     make,
@@ -85,7 +86,7 @@ def transpose(self: Any, dim0: int, dim1: int) -> Any:
 
 @body(ops.t)
 def t(self: Any) -> Any:
-    if self.dim() > 2:
+    if self.dim() > 2 or self.layout is COO and self._pattern.dense_dim:
         raise RuntimeError(f"t() expects a tensor with <= 2 sparse and 0 dense dimensions, but got {self.sparse_dim()} sparse "
                            f"and {self.dense_dim()} dense dimensions")
     if self.dim() < 2:
@@ -263,13 +264,13 @@ def _joined(tensors: Any, dim: int = 0) -> Any:
     n = first._pattern.sparse_dim
     for k, x in enumerate(tensors):
         sizes = [list(t.shape[:dim]) + list(t.shape[dim + 1:]) for t in (first, x)]
+        if sizes[0] != sizes[1]:
+            raise RuntimeError(f"All tensors must have the same shape: {list(first.shape)} (except in the concatenating "
+                               f"dimension), but found shape: {list(x.shape)} at position {k}.")
         if x._pattern.sparse_dim != n or x._pattern.dense_dim != first._pattern.dense_dim:
             raise RuntimeError("All tensors must have the same sparse and dense dims: "
                                f"{n}, {first._pattern.dense_dim}, but tensor at position {k} has {x._pattern.sparse_dim}, "
                                f"{x._pattern.dense_dim}.")
-        if sizes[0] != sizes[1]:
-            raise RuntimeError(f"All tensors must have the same shape: {list(first.shape)} (except in the concatenating "
-                               f"dimension), but tensor at position {k} has shape {list(x.shape)}")
     dtype = _C._core._result_type(tuple(x._dense for x in tensors)) if len({x.dtype for x in tensors}) > 1 else first.dtype
     parts = [_source(x) for x in tensors]
     total = sum(x.shape[dim] for x in tensors)
@@ -301,7 +302,7 @@ def stack(tensors: Any, dim: int = 0) -> Any:
         if tuple(x.shape) != tuple(tensors[0].shape):
             raise RuntimeError(f"stack expects each tensor to be equal size, but got {list(tensors[0].shape)} at entry 0 and "
                                f"{list(x.shape)} at entry {k}")
-    return _joined([unsqueeze(x, dim) for x in tensors], dim)
+    return _joined([unsqueeze(x, dim) if is_sparse(x) else x for x in tensors], dim)
 
 
 @body(ops.unsqueeze, of="coo")
@@ -318,6 +319,19 @@ def unsqueeze(self: Any, dim: int) -> Any:
     return from_values(Coo(indices, sizes, pattern.nnz < 2), values, "UnsqueezeBackward0")
 
 
+def _contiguous_first(name: str) -> None:
+    """Ops that ask a tensor whether it is contiguous, which compressed ones do not answer."""
+    @body(name, of="compressed")
+    def refuse(*args: Any, **named: Any) -> Any:
+        given = next(iter((*args, *named.values())))
+        return (given[0] if isinstance(given, (tuple, list)) else given).is_contiguous()
+
+
+@body("permute", of="compressed")
+def _permute_compressed(self: Any, dims: Any) -> Any:
+    raise refusal("as_strided", self)
+
+
 @body("squeeze", of="coo")
 def _squeeze(self: Any, dim: Any = None) -> Any:
     raise refusal("as_strided", self)
@@ -330,9 +344,12 @@ def _refused(name: str, text: str) -> None:
 
 
 _refused("expand", "expand is unsupported for {} tensors")
+_refused("repeat", "expand is unsupported for {} tensors")
 _refused("reshape", "reshape is not implemented for sparse tensors")
 _refused("flatten", "reshape is not implemented for sparse tensors")
 _refused("contiguous", "unsupported memory format option Contiguous")
+for _name in ("reshape", "flatten", "contiguous", "cat"):
+    _contiguous_first(_name)
 
 
 # ---- resizing --------------------------------------------------------------------------------------------------------
@@ -344,14 +361,14 @@ def _replace(self: Any, pattern: Any, values: Any) -> Any:
 
 
 def _check_coo(self: Any, name: str) -> None:
-    if not is_sparse(self) or self.layout is not COO:
-        word = "CPU" if not is_sparse(self) else "SparseCsrCPU"
-        raise NotImplementedError(f"Could not run 'aten::{name}' with arguments from the '{word}' backend.")
+    if not is_coo(self):
+        raise refusal(name, self)
 
 
 def sparse_resize_(self: Any, size: Any, sparse_dim: int, dense_dim: int) -> Any:
     """Another size and other numbers of sparse and dense dims; the values stay, so no dim may shrink."""
     _check_coo(self, "sparse_resize_")
+    check_inplace(self)
     size, pattern = tuple(size), self._pattern
     if sparse_dim + dense_dim != len(size):
         raise RuntimeError(f"'len(size) == sparse_dim + dense_dim' is not satisfied: len(size) = {len(size)}, sparse_dim = "
@@ -360,8 +377,8 @@ def sparse_resize_(self: Any, size: Any, sparse_dim: int, dense_dim: int) -> Any
         return sparse_resize_and_clear_(self, size, sparse_dim, dense_dim)
     advice = ("is not supported.\nYou could try the following options:\n1. If you need an empty sparse tensor of this size, "
               "call `x = torch.sparse_coo_tensor(size)`.\n2. If you need to resize this tensor, you have the following options:\n"
-              "\t1. For both sparse and dense dimensions, keep the number of them constant and the size of them non-shrinking, "
-              "and then try the same call again.\n\t2. Or, create a new sparse tensor with the correct indices and values from "
+              "    1. For both sparse and dense dimensions, keep the number of them constant and the size of them non-shrinking, "
+              "and then try the same call again.\n    2. Or, create a new sparse tensor with the correct indices and values from "
               "this sparse tensor.")
     if sparse_dim != pattern.sparse_dim:
         raise RuntimeError(f"changing the number of sparse dimensions (from {pattern.sparse_dim} to {sparse_dim}) on a "
@@ -382,6 +399,7 @@ def sparse_resize_(self: Any, size: Any, sparse_dim: int, dense_dim: int) -> Any
 def sparse_resize_and_clear_(self: Any, size: Any, sparse_dim: int, dense_dim: int) -> Any:
     """Another size and other numbers of sparse and dense dims, without values."""
     _check_coo(self, "sparse_resize_and_clear_")
+    check_inplace(self)
     size = tuple(size)
     if sparse_dim + dense_dim != len(size):
         raise RuntimeError(f"'len(size) == sparse_dim + dense_dim' is not satisfied: len(size) = {len(size)}, sparse_dim = "
@@ -398,17 +416,16 @@ for _method in (sparse_resize_, sparse_resize_and_clear_):
 @composite("resize_as_sparse_(Tensor(a!) self, Tensor the_template) -> Tensor(a!)", variants="function, method", out=False)
 def _resize_as_rows(self: Any, the_template: Any) -> Any:
     """Takes over the size and the numbers of sparse and dense dims of a sparse tensor."""
-    raise NotImplementedError("Could not run 'aten::resize_as_sparse_' with arguments from the 'CPU' backend.")
+    raise refusal("resize_as_sparse_", self)
 
 
 @body("resize_as_sparse_", "resize_as_")
 def _resize_as_(self: Any, the_template: Any, memory_format: Any = None) -> Any:
+    if is_coo(self):
+        return sparse_resize_(self, tuple(the_template.shape), the_template.sparse_dim(), the_template.dense_dim())
     if not is_sparse(self) or not is_sparse(the_template):
         raise RuntimeError("resize_as_sparse_ expects self and the_template to be sparse, got layouts "
                            f"{WORDS[self.layout]} and {WORDS[the_template.layout]}")
-    if self.layout is COO:
-        pattern = the_template._pattern
-        return sparse_resize_(self, tuple(the_template.shape), pattern.sparse_dim, pattern.dense_dim)
     values = ops.zeros_like(the_template._dense, dtype=self.dtype)
     if self._dense.shape[1:] == values.shape[1:]:
         kept = min(len(values), len(self._dense))

@@ -14,7 +14,7 @@ from typing import Any
 from mindtorch_v2 import _C
 from mindtorch_v2._C import Node, TensorBase
 from mindtorch_v2._ops.table import ops
-from mindtorch_v2._sparse.pattern import COO, CSR, LAYOUTS, WORDS, Compressed, Coo, Pattern, look_up
+from mindtorch_v2._sparse.pattern import COO, CSR, INT64, LAYOUTS, WORDS, Compressed, Coo, Pattern, look_up
 from mindtorch_v2._tensor import Tensor, _disabled_torch_function_impl, _type_name
 
 bodies: dict[str, dict[str, Callable[..., Any]]] = {"coo": {}, "compressed": {}}
@@ -68,12 +68,12 @@ class SparseTensor(Tensor):
 
     def stride(self, dim: Any = None) -> Any:
         if self._pattern.layout is not COO:
-            raise RuntimeError(f"Sparse {WORDS[self.layout][6:].upper()} tensors do not have strides")
+            raise RuntimeError(_no_geometry(self.layout, "strides"))
         return (0,) * self.dim() if dim is None else 0
 
     def is_contiguous(self, memory_format: Any = None) -> bool:
         if self._pattern.layout is not COO:
-            raise RuntimeError(f"Sparse {WORDS[self.layout][6:].upper()} tensors do not have is_contiguous")
+            raise RuntimeError(_no_geometry(self.layout, "is_contiguous"))
         return False
 
     def _no_storage(self, *args: Any, **kwargs: Any) -> Any:
@@ -151,7 +151,7 @@ class SparseTensor(Tensor):
 
     # Python calls the reflected slot of a subclass on the right first: the operands are swapped back.
     def __radd__(self, other: Any) -> Any:
-        return ops.add(other, self)
+        return ops.add(other, self) if isinstance(other, TensorBase) else ops.add(self, other)
 
     def __rsub__(self, other: Any) -> Any:
         return ops.sub(other, self)
@@ -186,6 +186,8 @@ class SparseTensor(Tensor):
         if id(self) in memo:
             return memo[id(self)]
         made = self.detach().clone()._requires_grad_(self.requires_grad)
+        if getattr(self, "_is_param", False):
+            setattr(made, "_is_param", True)     # noqa: B010
         if self.grad is not None:
             made.grad = _copy.deepcopy(self.grad, memo)
         memo[id(self)] = made
@@ -199,6 +201,7 @@ class SparseTensor(Tensor):
 
 SparseTensor._owner = SparseTensor
 SparseTensor.__name__ = SparseTensor.__qualname__ = "Tensor"
+SparseTensor.__module__ = Tensor.__module__
 for _layout in ("coo", "csr", "csc", "bsr", "bsc"):
     LAYOUTS[f"sparse_{_layout}"].owner = SparseTensor
 
@@ -329,12 +332,15 @@ def answer(op: Any, row: Any, slots: tuple[Any, ...], out: Any) -> Any:
     if found is None:
         if row.is_composite and op.inplace_of is None and out is None:
             return NotImplemented
-        raise refusal(op.name, first, row.overload_name)
+        raise _refusal_of(op, row, arguments, first, out)
     if out is not None and first is out and arguments.get("dtype", out) is None:          # a factory
         arguments["dtype"] = out.dtype
     if out is None and op.inplace_of is None or op.name in table and op.inplace_of is not None:
         return found(**arguments)
     target = slots[0] if out is None else out
+    if by_values and not (is_sparse(target) and is_sparse(slots[0])):
+        raise RuntimeError("Expected self.is_sparse() && result.is_sparse() to be true, but got false.  (Could this error "
+                           "message be improved?  If so, please report an enhancement request to PyTorch.)")
     if op.inplace_of is not None:
         check_inplace(target)
         if by_values and is_coo(target) and not target._pattern.coalesced:
@@ -342,24 +348,68 @@ def answer(op: Any, row: Any, slots: tuple[Any, ...], out: Any) -> Any:
     return become(target, found(**arguments), op.inplace_of is not None)
 
 
+# What torch computes item by item on sparse tensors; all of them give zero for zero. angle and nan_to_num: COO only.
+_ON_VALUES = frozenset("""abs absolute angle asin arcsin asinh arcsinh atan arctan atanh arctanh ceil deg2rad erf erfinv expm1
+    fix floor frac isinf isnan isneginf isposinf log1p nan_to_num rad2deg relu round sgn sign signbit sin sinh sqrt tan tanh
+    threshold_backward trunc""".split())
+_COO_ONLY = frozenset(("nan_to_num",))
+
+
 def _keeps_zeros(op: Any, row: Any, slots: tuple[Any, ...]) -> bool:
-    """Whether an op works item by item on one tensor and gives zero for zero: then the values are all that changes."""
-    if not row.is_pointwise or not slots or type(slots[0]) is not SparseTensor or \
-            any(isinstance(s, TensorBase) for s in slots[1:]):
-        return False
-    function = op if op.inplace_of is None else op.inplace_of
-    zero = ops.zeros((1,), dtype=slots[0].dtype)
-    return not bool(function(zero, **dict(zip(row.names[1:], slots[1:]))))
+    """Whether the values are all that an op changes."""
+    name = op.name if op.inplace_of is None else op.inplace_of.name
+    return name in _ON_VALUES and (name not in _COO_ONLY or is_coo(slots[0]) or not is_sparse(slots[0]))
+
+
+def node_of(name: str) -> str:
+    """torch's name of the node of an op."""
+    return "".join(part[:1].upper() + part[1:] for part in name.split("_")) + "Backward0"
 
 
 def _on_values(op: Any) -> Callable[..., Any]:
     """The body of an op that keeps zeros; it is not linear, so equal indices are summed before."""
-    node = "".join(part[:1].upper() + part[1:] for part in op.name.split("_")) + "Backward0"
+    node = node_of(op.name)
 
     def apply(self: Any, **others: Any) -> Any:
         x = self.coalesce() if is_coo(self) else self
         return mapped(x, lambda v: op(v, **others), node)
     return apply
+
+
+# What torch calls first for an op, or its overload: that is what its error names.
+_COMPARISONS = frozenset(("eq", "ne", "lt", "le", "gt", "ge"))
+_NAMED_AS = {
+    "slice": "as_strided", "narrow": "as_strided", "diagonal": "as_strided", "index": "index.Tensor",
+    "softmax": "_softmax", "log_softmax": "_log_softmax", "mean": "mean.dim", "sort": "sort.stable",
+    "count_nonzero": "count_nonzero.dim_IntList", "isfinite": "ne.Scalar", "ones_like": "fill_.Scalar",
+    "_nonzero": "nonzero", "_masked_select": "masked_select", "_median": "median", "_equal": "equal", "_histc": "histc",
+    "_logsumexp": "logsumexp.out", "_clamp_number": "clamp", "_bernoulli_scalar_": "bernoulli_.float",
+    **{f"logical_{word}": f"logical_{word}.out" for word in ("not", "and", "or", "xor")},
+    **{name: f"{name}.Tensor" for name in ("remainder", "fmod", "bitwise_and", "bitwise_or", "bitwise_xor")}}
+
+
+_BY_STRIDES = frozenset(("slice", "narrow", "diagonal", "unsqueeze", "squeeze", "split", "chunk", "kron"))
+
+
+def _no_geometry(layout: Any, what: str) -> str:
+    return f"Sparse {WORDS[layout][6:].upper()} tensors do not have {what}"
+
+
+def _refusal_of(op: Any, row: Any, arguments: dict[str, Any], x: Any, out: Any) -> Exception:
+    """torch's error for an op that the class of sparse tensors has no body for."""
+    name, overload = op.name, row.overload_name
+    if x is not None and x.layout is not COO and out is None:
+        if name in _BY_STRIDES:
+            return RuntimeError(_no_geometry(x.layout, "strides"))
+        if row.is_pointwise and name != "floor_divide":
+            return RuntimeError(f"unsupported tensor layout: {WORDS[x.layout]}")
+    if not overload and name in _NAMED_AS:
+        name, _, overload = _NAMED_AS[name].partition(".")
+    elif not overload and name in _COMPARISONS:
+        overload = "Tensor" if isinstance(arguments.get("other"), TensorBase) else "Scalar"
+    elif not overload and out is not None:
+        overload = "out"
+    return refusal(name, x, overload)
 
 
 def check_inplace(target: Any) -> None:
@@ -416,8 +466,18 @@ def new_like(x: Any, *args: Any, device: Any = None) -> Any:
                            "passed")
     if not args or all(isinstance(a, int) for a in args):
         return ops.sparse_coo_tensor(args or (0,), dtype=x.dtype, device=place)
-    if len(args) == 1 and isinstance(args[0], tuple):
+    if len(args) == 1 and isinstance(args[0], type(x.shape)):
         return ops.sparse_coo_tensor(args[0], dtype=x.dtype, device=place)
+    if len(args) == 1 and isinstance(args[0], tuple):
+        raise TypeError("SparseTensor.new(sequence) only accepts sizes.  Please use torch.sparse_coo_tensor() or construct a "
+                        "strided tensor and convert it to sparse via to_sparse.")
     if len(args) in (2, 3) and all(isinstance(a, TensorBase) for a in args[:2]):
-        return ops.sparse_coo_tensor(*args, dtype=x.dtype, device=place)
-    raise TypeError(f"new() received an invalid combination of arguments - got ({', '.join(type(a).__name__ for a in args)})")
+        if args[0].dtype is not INT64:
+            raise RuntimeError("indices must be an int64 tensor")
+        return ops.sparse_coo_tensor(*args, device=place)
+    got = ", ".join("Tensor" if isinstance(a, TensorBase) else type(a).__name__ for a in args)
+    place_word = "*, torch.device device = None"
+    raise TypeError(f"new() received an invalid combination of arguments - got ({got}), but expected one of:\n * ({place_word})\n"
+                    f" * (Tensor indices, Tensor values, {place_word})\n"
+                    f" * (Tensor indices, Tensor values, tuple of ints size, {place_word})\n"
+                    f" * (tuple of ints size, {place_word})\n")

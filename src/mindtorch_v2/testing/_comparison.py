@@ -235,16 +235,43 @@ class TensorLikePair(Pair):
         return actual, expected
 
     def _compare_values(self, actual: Any, expected: Any) -> None:
-        if actual.layout != torch.strided:
-            actual, expected = actual.to_dense(), expected.to_dense()
+        if actual.layout == torch.sparse_coo:
+            self._compare_coo(actual, expected)
+        elif actual.layout in _PARTS:
+            self._compare_compressed(actual, expected)
+        else:
+            self._compare_dense(actual, expected)
+
+    def _compare_coo(self, actual: Any, expected: Any) -> None:
+        if actual._nnz() != expected._nnz():
+            self._fail(AssertionError, "The number of specified values in sparse COO tensors does not match: "
+                                       f"{actual._nnz()} != {expected._nnz()}")
+        self._compare_dense(actual._indices(), expected._indices(), "Sparse COO indices", exactly=True)
+        self._compare_dense(actual._values(), expected._values(), "Sparse COO values")
+
+    def _compare_compressed(self, actual: Any, expected: Any) -> None:
+        first, second = _PARTS[actual.layout]
+        kind = str(actual.layout)[-3:].upper()
+        if actual._nnz() != expected._nnz():
+            self._fail(AssertionError, f"The number of specified values in sparse {kind} tensors does not match: "
+                                       f"{actual._nnz()} != {expected._nnz()}")
+        for name in (first, second):
+            ours, theirs = (getattr(x, name)() for x in (actual, expected))
+            self._compare_dense(ours, theirs, f"Sparse {kind} {name}", exactly=True)
+        self._compare_dense(actual.values(), expected.values(), f"Sparse {kind} values")
+
+    def _compare_dense(self, actual: Any, expected: Any, name: str = "Tensor-likes", exactly: bool = False) -> None:
+        rtol, atol = (0, 0) if exactly else (self.rtol, self.atol)
+        if exactly and actual.dtype != expected.dtype:
+            actual, expected = actual.to(torch.int64), expected.to(torch.int64)
         if actual.is_floating_point() and actual.element_size() == 1:       # too few digits to be close
             self._compare_exactly(actual, expected)
             return
         if actual.dtype in (torch.uint16, torch.uint32, torch.uint64):      # they do not subtract
             actual, expected = actual.to(torch.int64), expected.to(torch.int64)
-        close = torch.isclose(actual, expected, rtol=self.rtol, atol=self.atol, equal_nan=self.equal_nan)
+        close = torch.isclose(actual, expected, rtol=rtol, atol=atol, equal_nan=self.equal_nan)
         if not bool(close.all()):
-            self._fail(AssertionError, tensor_mismatch(actual, expected, ~close, self.rtol, self.atol))
+            self._fail(AssertionError, tensor_mismatch(actual, expected, ~close, rtol, atol, name))
 
     def _compare_exactly(self, actual: Any, expected: Any) -> None:
         same = actual == expected
@@ -258,6 +285,10 @@ class TensorLikePair(Pair):
 
 _LAYOUTS = {torch.strided, torch.sparse_coo, torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc,
             torch.jagged}
+
+
+_PARTS = {torch.sparse_csr: ("crow_indices", "col_indices"), torch.sparse_bsr: ("crow_indices", "col_indices"),
+          torch.sparse_csc: ("ccol_indices", "row_indices"), torch.sparse_bsc: ("ccol_indices", "row_indices")}
 
 
 def _numpy_scalars(name: str) -> tuple[Any, ...]:
@@ -279,10 +310,10 @@ def scalar_mismatch(actual: Any, expected: Any, rtol: float, atol: float, name: 
             f"Absolute difference: {gap}{by_atol}\nRelative difference: {_ratio(gap, expected)}{by_rtol}")
 
 
-def tensor_mismatch(actual: Any, expected: Any, wrong: Any, rtol: float, atol: float) -> str:
+def tensor_mismatch(actual: Any, expected: Any, wrong: Any, rtol: float, atol: float, name: str = "Tensor-likes") -> str:
     """How many items differ, and by how much at most."""
     if actual.dim() == 0:
-        return scalar_mismatch(actual.item(), expected.item(), rtol, atol)
+        return scalar_mismatch(actual.item(), expected.item(), rtol, atol, "Scalars" if name == "Tensor-likes" else name)
     word = "equal" if not rtol and not atol else "close"
     count, total = int(wrong.sum()), wrong.numel()
     wide = torch.complex128 if actual.is_complex() else torch.float64 if actual.is_floating_point() else torch.int64
@@ -290,14 +321,14 @@ def tensor_mismatch(actual: Any, expected: Any, wrong: Any, rtol: float, atol: f
     gap = torch.where(wrong, gap, torch.zeros_like(gap))
     ratio = gap / expected.to(wide).abs()
     ratio = torch.where(wrong, ratio, torch.zeros_like(ratio))
-    lines = [f"Tensor-likes are not {word}!", "", f"Mismatched elements: {count} / {total} ({count / total:.1%})"]
-    for name, values, bound in (("absolute", gap, atol), ("relative", ratio, rtol)):
+    lines = [f"{name} are not {word}!", "", f"Mismatched elements: {count} / {total} ({count / total:.1%})"]
+    for kind, values, bound in (("absolute", gap, atol), ("relative", ratio, rtol)):
         flat = values.reshape(-1)
         flat = torch.where(flat.isnan(), torch.full_like(flat, torch.inf), flat) if flat.is_floating_point() else flat
         place = int(flat.argmax())
         index = tuple(int(i) for i in torch.unravel_index(torch.tensor(place), tuple(values.shape)))
         allowed = f" (up to {bound} allowed)" if word == "close" else ""
-        lines.append(f"Greatest {name} difference: {values.reshape(-1)[place].item()} at index {index}{allowed}")
+        lines.append(f"Greatest {kind} difference: {values.reshape(-1)[place].item()} at index {index}{allowed}")
     return "\n".join(lines)
 
 
