@@ -34,7 +34,7 @@ def test_refusals(line: str) -> None:
 
 
 @pytest.mark.parametrize("line", [
-    "r(m.sin())", "r(m.clamp(1, 2))", "r(-n)", "r(n.exp_())", "r(n.add_(1))", "r(m + n)", "r(m * 2)", "r(m / n)", "r(m < n)", "r(m == n)",
+    "r(n.square())", "r(2 / n)", "r(torch.isclose(n, n))", "r(n.data)", "r(m.sin())", "r(m.clamp(1, 2))", "r(-n)", "r(n.exp_())", "r(n.add_(1))", "r(m + n)", "r(m * 2)", "r(m / n)", "r(m < n)", "r(m == n)",
     "r(m + torch.ones(2, 3))", "r(torch.ones(2, 3) - m)", "r(torch.maximum(m, n))", "r(m ** 2)", "r(m.to(torch.float64))",
     "r(m.clone())", "r(m.transpose(0, 1))", "r(m[:, 1:])", "r(m.view(6))", "r(m.expand(2, 2, 3))", "r(torch.cat([m, n]))",
     "r(torch.stack([m, n]))", "r(m.split(1))", "r(torch.softmax(m, 1))", "r(torch.where(mask, m, n))", "r(m.to_sparse_coo())",

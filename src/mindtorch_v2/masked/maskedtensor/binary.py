@@ -38,6 +38,8 @@ def _apply_native_binary(fn: Any, *args: Any, **kwargs: Any) -> Any:
     if not _masks_match(*args[:2]):
         raise ValueError("Input masks must match. If you need support for this, please open an issue on Github.")
     first, second, *rest = [a.get_data() if is_masked_tensor(a) else a for a in args]
+    if not torch.is_tensor(first):               # 2 / x
+        first = torch.as_tensor(first)
     result = at_values(fn, [first, _values_of_second(first, second), *rest])
     if fn.__name__.endswith("_"):
         args[0]._set_data_mask(result, args[0].get_mask())

@@ -235,8 +235,15 @@ class MaskedTensor(torch.Tensor):
         """The data, with a value where it is masked out."""
         return self.get_data().masked_fill(~self.get_mask(), value)
 
+    @property
+    def data(self) -> Any:
+        """Itself without history."""
+        return MaskedTensor(self._masked_data, self._masked_mask)
+
     def item(self) -> Any:
         """The one item, which must not be masked out."""
+        if self.numel() != 1:
+            raise RuntimeError(f"a Tensor with {self.numel()} elements cannot be converted to Scalar")
         if not self._masked_mask:
             raise ValueError("__torch_dispatch__, aten._local_scalar_dense: expected a mask tensor")
         return self._masked_data.item()
