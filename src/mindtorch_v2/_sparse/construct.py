@@ -355,14 +355,14 @@ def _zeros(size: Any, dtype: Any = None, layout: Any = None, device: Any = None,
     return _factory(size, dtype, layout, device, pin_memory, requires_grad)
 
 
-@body("ones", "full", of="coo")
+@body(ops.ones, "full", of="coo")
 def _filled(**arguments: Any) -> Any:
     raise RuntimeError("full(...) is not implemented for sparse layout")
 
 
 @body("new_ones", "new_full", of="coo")
 def _new_filled(self: Any, **arguments: Any) -> Any:
-    raise refusal("fill_", self, "Scalar")
+    raise refusal(ops.fill_.name, self, "Scalar")
 
 
 def _filled_like(name: str, factory: Any) -> None:
@@ -371,16 +371,16 @@ def _filled_like(name: str, factory: Any) -> None:
     def make_like(self: Any, *values: Any, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None,
                   requires_grad: Any = False, memory_format: Any = None, generator: Any = None, **named: Any) -> Any:
         if layout is not LAYOUTS["strided"]:
-            raise refusal(*{"rand_like": ("uniform_",), "randn_like": ("normal_",)}.get(name, ("fill_",)), self,
-                          "" if name.startswith("rand") else "Scalar")
+            drawn = {"rand_like": "uniform_", "randn_like": "normal_"}.get(name)
+            raise refusal(drawn or ops.fill_.name, self, "" if drawn else "Scalar")
         options = {} if generator is None else {"generator": generator}
         made = factory(tuple(self.shape), *values, *named.values(), dtype=dtype or self.dtype, device=device or self.device,
                        **options)
         return _requires(made, bool(requires_grad))
 
 
-for _name in ("ones", "full", "rand", "randn"):
-    _filled_like(_name + "_like", getattr(ops, _name))
+for _factory_op in (ops.ones, ops.full, ops.rand, ops.randn):
+    _filled_like(_factory_op.name + "_like", _factory_op)
 
 
 @body("new_empty", "new_zeros")

@@ -329,12 +329,12 @@ def _contiguous_first(name: str) -> None:
 
 @body("permute", of="compressed")
 def _permute_compressed(self: Any, dims: Any) -> Any:
-    raise refusal("as_strided", self)
+    raise refusal(ops.as_strided.name, self)
 
 
 @body("squeeze", of="coo")
 def _squeeze(self: Any, dim: Any = None) -> Any:
-    raise refusal("as_strided", self)
+    raise refusal(ops.as_strided.name, self)
 
 
 def _refused(name: str, text: str) -> None:
@@ -348,7 +348,7 @@ _refused("repeat", "expand is unsupported for {} tensors")
 _refused("reshape", "reshape is not implemented for sparse tensors")
 _refused("flatten", "reshape is not implemented for sparse tensors")
 _refused("contiguous", "unsupported memory format option Contiguous")
-for _name in ("reshape", "flatten", "contiguous", "cat"):
+for _name in ("reshape", "flatten", "contiguous", ops.cat.name):
     _contiguous_first(_name)
 
 

@@ -350,8 +350,8 @@ def answer(op: Any, row: Any, slots: tuple[Any, ...], out: Any) -> Any:
 
 # What torch computes item by item on sparse tensors; all of them give zero for zero. angle and nan_to_num: COO only.
 _ON_VALUES = frozenset("""abs absolute angle asin arcsin asinh arcsinh atan arctan atanh arctanh ceil deg2rad erf erfinv expm1
-    fix floor frac isinf isnan isneginf isposinf log1p nan_to_num rad2deg relu round sgn sign signbit sin sinh sqrt tan tanh
-    threshold_backward trunc""".split())
+    fix floor frac isinf isnan isneginf isposinf log1p nan_to_num rad2deg relu round sgn signbit sin sinh sqrt tan tanh
+    threshold_backward trunc""".split()) | {ops.sign.name}
 _COO_ONLY = frozenset(("nan_to_num",))
 
 
@@ -379,16 +379,16 @@ def _on_values(op: Any) -> Callable[..., Any]:
 # What torch calls first for an op, or its overload: that is what its error names.
 _COMPARISONS = frozenset(("eq", "ne", "lt", "le", "gt", "ge"))
 _NAMED_AS = {
-    "slice": "as_strided", "narrow": "as_strided", "diagonal": "as_strided", "index": "index.Tensor",
+    **dict.fromkeys(("slice", "narrow", "diagonal"), ops.as_strided.name), "index": "index.Tensor",
     "softmax": "_softmax", "log_softmax": "_log_softmax", "mean": "mean.dim", "sort": "sort.stable",
-    "count_nonzero": "count_nonzero.dim_IntList", "isfinite": "ne.Scalar", "ones_like": "fill_.Scalar",
-    "_nonzero": "nonzero", "_masked_select": "masked_select", "_median": "median", "_equal": "equal", "_histc": "histc",
-    "_logsumexp": "logsumexp.out", "_clamp_number": "clamp", "_bernoulli_scalar_": "bernoulli_.float",
+    "count_nonzero": "count_nonzero.dim_IntList", "isfinite": "ne.Scalar", "ones_like": f"{ops.fill_.name}.Scalar",
+    "_logsumexp": f"{ops.logsumexp.name}.out", "_clamp_number": "clamp", "_bernoulli_scalar_": "bernoulli_.float",
+    **{f"_{name}": name for name in (ops.nonzero.name, *"masked_select median equal histc".split())},
     **{f"logical_{word}": f"logical_{word}.out" for word in ("not", "and", "or", "xor")},
     **{name: f"{name}.Tensor" for name in ("remainder", "fmod", "bitwise_and", "bitwise_or", "bitwise_xor")}}
 
 
-_BY_STRIDES = frozenset(("slice", "narrow", "diagonal", "unsqueeze", "squeeze", "split", "chunk", "kron"))
+_BY_STRIDES = frozenset(("slice", "narrow", "diagonal", ops.unsqueeze.name, "squeeze", ops.split.name, "chunk", "kron"))
 
 
 def _no_geometry(layout: Any, what: str) -> str:

@@ -235,7 +235,7 @@ class MaskedTensor(torch.Tensor):
         """The data, with a value where it is masked out."""
         return self.get_data().masked_fill(~self.get_mask(), value)
 
-    @property
+    @property  # type: ignore[misc]
     def data(self) -> Any:
         """Itself without history."""
         return MaskedTensor(self._masked_data, self._masked_mask)
