@@ -112,9 +112,43 @@ class NestedTensor(Tensor):
     numpy = tolist = __array__ = data_ptr = untyped_storage = storage = resize_ = set_ = _unsupported
 
     def __getitem__(self, index: Any) -> Any:
-        if isinstance(index, int):
-            return self.unbind()[index]
-        raise NotImplementedError(f"NestedTensor: expected an int as index, got {type(index).__name__}")
+        index = index if isinstance(index, tuple) else (index,)
+        if index and isinstance(index[0], int):
+            row = self.unbind()[index[0]]
+            return row[index[1:]] if index[1:] else row
+        if index and isinstance(index[0], slice):
+            raise RuntimeError(f"{ops.slice.name}(): not supported for NestedTensor on dim=0")
+        if index.count(Ellipsis) == 1:
+            at = index.index(Ellipsis)
+            index = (*index[:at], *(slice(None),) * (self.dim() - len(index) + 1), *index[at + 1:])
+        for d, item in enumerate(index[:self._ragged_idx + 1]):
+            if item != slice(None):
+                where = f"dim={d}" if d != self._ragged_idx else "ragged dim"
+                raise RuntimeError(f"{ops.slice.name}(): not supported for NestedTensor on {where}")
+        return _like(self, self._values[index[1:]]) if index[1:] else self
+
+    def __deepcopy__(self, memo: dict[Any, Any]) -> Any:
+        if not self.is_leaf:
+            return Tensor.__deepcopy__(self, memo)
+        if id(self) not in memo:
+            lengths = None if self._lengths is None else self._lengths.clone()
+            copied = make(self._values.detach().clone(), self._offsets.clone(), lengths, self._ragged_idx)
+            memo[id(self)] = copied.requires_grad_(self.requires_grad)
+        return memo[id(self)]
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return rebuild, (self._values.detach(), self._offsets, self._lengths, self._ragged_idx, self.requires_grad)
+
+    @property
+    def _max_seqlen(self) -> int:
+        return int(self._counts().max())
+
+    @property
+    def _min_seqlen(self) -> int:
+        return int(self._counts().min())
+
+    def _counts(self) -> Any:
+        return _counts(self) if self._lengths is None else self._lengths
 
     # ---- history: that of the values
     @property
@@ -167,12 +201,19 @@ def make(values: Any, offsets: Any, lengths: Any = None, ragged_idx: int = 1, si
     return made
 
 
+def rebuild(values: Any, offsets: Any, lengths: Any, ragged_idx: int, requires_grad: bool) -> Any:
+    """What pickle calls."""
+    return make(values, offsets, lengths, ragged_idx).requires_grad_(requires_grad)
+
+
 def _like(x: Any, values: Any, ragged_idx: int | None = None) -> Any:
     return make(values, x._offsets, x._lengths, ragged_idx or x._ragged_idx, x._ragged_size)
 
 
 def from_list(tensors: list[Any], requires_grad: bool = False) -> Any:
     """A nested tensor of tensors that differ in one dim at most; their history stays."""
+    if not tensors:
+        raise RuntimeError("Cannot construct a nested tensor from an empty tensor list")
     first = tensors[0]
     if any(t.dim() != first.dim() for t in tensors):
         raise RuntimeError("When constructing a nested tensor, all tensors in list must have the same dim")
@@ -232,6 +273,9 @@ def _aligned(t: Any, x: Any) -> Any:
         if t.dim() >= x.dim() - x._ragged_idx and t.dim() > 0 and t.shape[t.dim() - (x.dim() - x._ragged_idx)] != 1:
             raise RuntimeError(f"NestedTensor: a dense operand of shape {list(t.shape)} cannot broadcast over the ragged dim")
         return t
+    if t.shape[x._ragged_idx] != 1 and tuple(t.shape[:1]) == (len(x),) and t.shape[x._ragged_idx] == x._max_seqlen:
+        at = x._ragged_idx - 1                   # padded: what lies beyond a sequence does not count
+        return ops.cat([row.narrow(at, 0, n) for row, n in zip(t.unbind(0), x._counts().tolist())], at)
     if t.shape[x._ragged_idx] != 1:
         raise RuntimeError(f"NestedTensor: a dense operand of shape {list(t.shape)} cannot broadcast over the ragged dim")
     if t.shape[0] == 1:
@@ -263,6 +307,13 @@ def _layer_norm(input: Any, normalized_shape: Any, weight: Any = None, bias: Any
     if len(normalized_shape) >= input.dim() - input._ragged_idx:
         raise RuntimeError("layer_norm(): normalizing over ragged dim not supported for NestedTensor")
     return _like(input, ops.layer_norm(input._values, normalized_shape, weight, bias, eps))
+
+
+@_body(ops.rms_norm)
+def _rms_norm(input: Any, normalized_shape: Any, weight: Any = None, eps: float | None = None) -> Any:
+    if len(normalized_shape) >= input.dim() - input._ragged_idx:
+        raise RuntimeError("rms_norm(): normalizing over ragged dim not supported for NestedTensor")
+    return _like(input, ops.rms_norm(input._values, normalized_shape, weight, eps))
 
 
 @_body(ops.embedding)
@@ -326,6 +377,34 @@ for _op in (ops.sum, ops.mean, ops.amax, ops.amin):
     _reduction(_op)
 
 
+def _reduction_of_one_dim(function: Any) -> None:
+    name = function.name
+
+    @_body(function)
+    def reduce(self: Any, dim: int | None = None, keepdim: bool = False, **options: Any) -> Any:
+        given = {key: value for key, value in options.items() if value is not None}
+        if dim is None:
+            return function(self._values, **given)
+        d = _wrap(dim, self.dim())
+        if d == 0 or d < self._ragged_idx and not keepdim:
+            raise RuntimeError(f"{name}(): not supported for NestedTensor on dim={d}")
+        if d != self._ragged_idx:
+            return _of_parts(function(self._values, d - 1, keepdim, **given), lambda part: _like(self, part))
+        parts = [function(t, d - 1, keepdim, **given) for t in self.unbind(0)]
+        if isinstance(parts[0], TensorBase):
+            return ops.stack(parts)
+        return type(parts[0])(ops.stack(list(column)) for column in zip(*parts))
+
+
+def _of_parts(found: Any, function: Callable[[Any], Any]) -> Any:
+    """function of a tensor, or of each of a named tuple."""
+    return function(found) if isinstance(found, TensorBase) else type(found)(function(part) for part in found)
+
+
+for _op in (ops.max, ops.min, ops.prod, ops.argmax, ops.argmin):
+    _reduction_of_one_dim(_op)
+
+
 def _truth(function: Any) -> None:
     @_body(function)
     def reduce(self: Any, dim: Any = None, keepdim: bool = False) -> Any:
@@ -360,8 +439,30 @@ for _op in (ops.softmax, ops.log_softmax):
 def _transpose(self: Any, dim0: int, dim1: int) -> Any:
     a, b, r = _wrap(dim0, self.dim()), _wrap(dim1, self.dim()), self._ragged_idx
     if 0 in (a, b):
-        raise RuntimeError("Transpose is not supported on the batch dimension for jagged NT") if a != b else ValueError(a)
+        raise ValueError("Transpose is not supported on the batch dimension for jagged NT")
     return _like(self, self._values.transpose(a - 1, b - 1), b if a == r else a if b == r else r)
+
+
+@_body(ops.permute)
+def _permute(self: Any, dims: Any) -> Any:
+    order = [_wrap(d, self.dim()) for d in dims]
+    if not order or order[0] != 0:
+        raise ValueError("Permute is not supported on the batch dimension for jagged NT")
+    return _like(self, self._values.permute([d - 1 for d in order[1:]]), order.index(self._ragged_idx))
+
+
+@_body(ops.squeeze)
+def _squeeze(self: Any, dim: Any = None) -> Any:
+    dims = [] if dim is None else [_wrap(d, self.dim()) for d in ((dim,) if isinstance(dim, int) else dim)]
+    if not dims or any(d <= self._ragged_idx for d in dims):
+        where = f"dim={dims[0]}" if dims else "all dims"
+        raise RuntimeError(f"{ops.squeeze.name}(): not supported for NestedTensor on {where}")
+    return _like(self, self._values.squeeze([d - 1 for d in dims]))
+
+
+@_body(ops.expand)
+def _expand(self: Any, size: Any, implicit: bool = False) -> Any:
+    return self.view(tuple(size)) if tuple(size) != tuple(self.shape) else _like(self, ops.alias(self._values))
 
 
 @_body(ops.unsqueeze)
@@ -420,6 +521,24 @@ def _split(self: Any, dim: int = 0, **sizes: Any) -> Any:
     return tuple(_like(self, part) for part in function(self._values, next(iter(sizes.values())), d - 1))
 
 
+@_body(ops._masked_fill)
+def _masked_fill(self: Any, mask: Any, value: Any) -> Any:
+    if type(mask) is not NestedTensor or mask._offsets is not self._offsets:
+        raise RuntimeError("masked_fill(): expected a nested mask of the same sequences")
+    return _like(self, ops._masked_fill(self._values, mask._values, value))
+
+
+@_body(ops.fill_)
+def _fill_(self: Any, value: Any) -> Any:
+    self._values.fill_(value)
+    return self
+
+
+@_body(ops.zero_)
+def _zero_(self: Any) -> Any:
+    return _fill_(self, 0)
+
+
 # These take the values as they take the tensor.
 for _op in (ops.clone, ops.detach, ops.alias, ops._to_copy, ops.contiguous, ops.zeros_like, ops.ones_like, ops.empty_like,
             ops.rand_like, ops.randn_like, ops.full_like, ops.dropout):
@@ -452,10 +571,9 @@ def to_padded(self: Any, padding: float, output_size: Any = None) -> Any:
     sizes = [len(self), *self._values.shape]
     sizes[at] = longest
     sizes = list(output_size) if output_size is not None else sizes
-    if sizes[at] < longest:
-        raise RuntimeError("Value in output_size is less than NestedTensor padded size. Truncation is not supported.")
     padded = []
     for t in rows:
+        t = t.narrow(at - 1, 0, min(sizes[at], t.shape[at - 1]))
         shape = list(t.shape)
         shape[at - 1] = sizes[at] - shape[at - 1]
         padded.append(ops.cat([t, ops.full(shape, padding, dtype=t.dtype, device=t.device)], at - 1))

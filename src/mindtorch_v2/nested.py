@@ -5,7 +5,7 @@ from typing import Any
 
 import mindtorch_v2 as torch
 
-__all__ = ["as_nested_tensor", "nested_tensor", "nested_tensor_from_jagged", "to_padded_tensor"]
+__all__ = ["as_nested_tensor", "masked_select", "narrow", "nested_tensor", "nested_tensor_from_jagged", "to_padded_tensor"]
 
 
 def _check_layout(layout: Any) -> None:
@@ -38,6 +38,31 @@ def nested_tensor_from_jagged(values: Any, offsets: Any = None, lengths: Any = N
     if offsets is None:
         offsets, lengths = torch.nn.functional.pad(lengths.cumsum(0), (1, 0)), None
     return torch._nested.make(values, offsets, lengths, 1 if jagged_dim is None else jagged_dim)
+
+
+def narrow(tensor: Any, dim: int, start: Any, length: Any, layout: Any = torch.strided) -> Any:
+    """The part of each row of a dense tensor that begins at start and has length items along dim 1."""
+    if layout != torch.jagged:
+        if not (isinstance(start, int) and isinstance(length, int)):
+            raise RuntimeError("start and length must be integers for the strided layout NT impl")
+        _check_layout(layout)
+    if dim != 1:
+        raise RuntimeError("jagged layout only supports dim=1")
+    count = tensor.shape[0]
+    starts, lengths = (torch.as_tensor(t, dtype=torch.int64, device=tensor.device).expand(count) for t in (start, length))
+    return torch._nested.from_list([tensor[i].narrow(0, a, n) for i, (a, n) in enumerate(zip(starts.tolist(), lengths.tolist()))])
+
+
+def masked_select(tensor: Any, mask: Any) -> Any:
+    """What a mask keeps of each row of a dense tensor, as a nested tensor."""
+    if tensor.layout != torch.strided:
+        raise RuntimeError(f"torch.nested.masked_select requires a strided tensor, given {tensor.layout}")
+    if mask.layout != torch.strided:
+        raise RuntimeError(f"torch.nested.masked_select requires a strided mask, given: {mask.layout}")
+    kept = mask.expand(tensor.shape)
+    counts = kept.reshape(tensor.shape[0], -1).sum(1) if tensor.dim() > 1 else kept
+    offsets = torch.nn.functional.pad(counts.cumsum(0), (1, 0))
+    return torch._nested.make(tensor.masked_select(mask), offsets)
 
 
 def to_padded_tensor(input: Any, padding: float, output_size: Any = None, out: Any = None) -> Any:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from collections.abc import Callable
 from typing import Any
 
@@ -67,6 +69,20 @@ PROGRAMS = {
     "from lengths": lambda T, x: T.nested.nested_tensor_from_jagged(T.arange(6.0), lengths=T.tensor([2, 4])),
     "from nothing": lambda T, x: T.nested.nested_tensor_from_jagged(T.arange(6.0)),
     "dtypes": lambda T, x: T.nested.nested_tensor([T.ones(2), T.ones(2).double()], layout=T.jagged),
+    "items": lambda T, x: (x[0, 1], x[..., 0], x[1, :, 2]),
+    "item of the ragged dim": lambda T, x: x[:, 0],
+    "one dim": lambda T, x: (*x.max(1), *x.min(-1), x.max(), x.prod(1), x.argmax(1), x.argmin(-1, keepdim=True)),
+    "orders": lambda T, x: (x.permute(0, 2, 1), x.unsqueeze(-1).squeeze(-1), x.expand_as(x)),
+    "batch moved": lambda T, x: x.transpose(0, 1),
+    "filled": lambda T, x: (x.masked_fill(x > 1, 0.0), x.clone().zero_(), x.clone().fill_(2)),
+    "over padded": lambda T, x: x + T.arange(24.0).reshape(2, 4, 3),
+    "cut": lambda T, x: x.to_padded_tensor(0.0, output_size=(2, 3, 3)),
+    "rms_norm": lambda T, x: T.nn.functional.rms_norm(x, (3,)),
+    "lengths": lambda T, x: (x._max_seqlen, x._min_seqlen),
+    "narrow": lambda T, x: T.nested.narrow(T.ones(2, 4, 3), 1, T.tensor([0, 1]), T.tensor([2, 3]), layout=T.jagged).unbind(),
+    "masked_select": lambda T, x: T.nested.masked_select(T.ones(2, 3), T.tensor([[True, False, True], [True, True, True]])),
+    "none": lambda T, x: T.nested.nested_tensor([], layout=T.jagged),
+    "copied": lambda T, x: (copy.deepcopy(x), pickle.loads(pickle.dumps(x))),
     "embedding": lambda T, x: T.nn.functional.embedding(
         T.nested.nested_tensor([T.tensor([0, 1]), T.tensor([2])], layout=T.jagged), T.arange(8.0).reshape(4, 2)),
     "module": lambda T, x: T.nn.Sequential(T.nn.ReLU(), T.nn.LayerNorm(3), T.nn.Dropout(0.0))(x),

@@ -383,7 +383,7 @@ _NAMED_AS = {
     "softmax": "_softmax", "log_softmax": "_log_softmax", "mean": "mean.dim", "sort": "sort.stable",
     "count_nonzero": "count_nonzero.dim_IntList", "isfinite": "ne.Scalar", "ones_like": f"{ops.fill_.name}.Scalar",
     "_logsumexp": f"{ops.logsumexp.name}.out", "_clamp_number": "clamp", "_bernoulli_scalar_": "bernoulli_.float",
-    **{f"_{name}": name for name in (ops.nonzero.name, *"masked_select median equal histc".split())},
+    **{op.name: op.name[1:] for op in (ops._nonzero, ops._masked_select, ops._median, ops._equal, ops._histc)},
     **{f"logical_{word}": f"logical_{word}.out" for word in ("not", "and", "or", "xor")},
     **{name: f"{name}.Tensor" for name in ("remainder", "fmod", "bitwise_and", "bitwise_or", "bitwise_xor")}}
 
