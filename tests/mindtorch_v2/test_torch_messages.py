@@ -72,7 +72,13 @@ def test_errors(line: str) -> None:
     "torch.index_copy(torch.zeros(3, 2), 0, torch.tensor([0, 1]), torch.ones(2, 3))",
     "torch.index_reduce(torch.ones(3), 0, torch.tensor([0]), torch.ones(1), 'sum')",
     "torch.masked_fill(torch.ones(2), torch.tensor([1, 0]), 5)", "torch.nonzero_static(torch.ones(1), size=-1)",
-    "torch.masked_scatter(torch.ones(2), torch.tensor([True, True]), torch.tensor([9, 8]))"])
+    "torch.masked_scatter(torch.ones(2), torch.tensor([True, True]), torch.tensor([9, 8]))",
+    "torch.ones(1).bool().abs()", "torch.tensor([1.]) << 1", "torch.tensor([1j]) < 1", "torch.tensor([1j]) // 2", "torch.ones(1).bool().floor()",
+    "torch.nn.functional.gelu(torch.tensor([1]))", "torch.special.entr(torch.tensor([1j]))", "torch.mode(torch.tensor([1j]))",
+    "torch.addmm(torch.ones(3), torch.ones(2, 3), torch.ones(3, 2))", "torch.addr(torch.ones(2, 2), torch.ones(2), torch.ones(3))",
+    "torch.addmv(torch.ones(3), torch.ones(2, 3), torch.ones(3))", "torch.einsum('i', torch.ones(2, 3))", "torch.einsum('ii->i', torch.ones(2, 3))",
+    "torch.bmm(torch.ones(2, 3, 4), torch.ones(2, 4, 2).double())", "torch.linalg.cond(torch.ones(2, 3), 1)",
+    "torch.linalg.lu_factor(torch.ones(2))", "torch.cdist(torch.tensor([[1, 2]]), torch.tensor([[1, 2]]))"])
 def test_errors_of_creation_reductions_and_indexing(line: str) -> None:
     check_lines(line, message=True)
 

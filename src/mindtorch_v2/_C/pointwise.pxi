@@ -200,7 +200,19 @@ cdef object no_dtype(Overload ov, int dt):
     words = None if ov.refuses is None else ov.refuses.get(kind)
     if words is not None:
         return type(words)(*words.args) if isinstance(words, Exception) else RuntimeError(words)
-    return NotImplementedError(f"\"{ov.name}\" not implemented for '{type_word(dt)}'")
+    return NotImplementedError(f"\"{loop_word(ov.name)}\" not implemented for '{type_word(dt)}'")
+
+
+cdef dict loop_words = {}
+
+
+def _name_loops(dict words):
+    """What torch calls its loops where that is not the op's name and _cpu."""
+    loop_words.update(words)
+
+
+cdef str loop_word(str name):
+    return loop_words.get(name) or name.removeprefix("special_").lstrip("_") + "_cpu"
 
 
 cdef inline bint is_single(TensorBase t) noexcept:

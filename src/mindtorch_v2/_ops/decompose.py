@@ -273,7 +273,8 @@ def _triangular_solve(self: Tensor, A: Tensor, upper: bool, transpose: bool,
 
 # ---- LU ------------------------------------------------------------------------------------------
 def _lu_rule(A: Tensor, pivot: bool) -> Sequence[Spec]:
-    check_matrix(A, "torch.lu_factor")
+    if A.dim() < 2:
+        raise RuntimeError(f"torch.lu_factor: Expected tensor with 2 or more dimensions. Got size: {list(A.shape)} instead")
     check_float(A, "torch.lu_factor", False, "lu_cpu", True)
     batch = tuple(A.shape[:-2])
     return [(tuple(A.shape), A.dtype), ((*batch, min(A.shape[-2:])), INT32), (batch, INT32)]

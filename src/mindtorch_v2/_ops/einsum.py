@@ -8,7 +8,7 @@ from mindtorch_v2._ops.table import ops, publish_plain
 from mindtorch_v2._tensor import Tensor
 
 
-def _letters(text: str, rank: int, wide: bool) -> list[Any]:
+def _letters(text: str, rank: int, wide: bool, number: int = 0) -> list[Any]:
     """The labels of one operand; dims under an ellipsis are labelled by negative numbers, last is -1."""
     text = text.replace(" ", "")
     if "..." in text:
@@ -16,11 +16,11 @@ def _letters(text: str, rank: int, wide: bool) -> list[Any]:
         extra = rank - len(before) - len(after)
         if extra < 0:
             raise RuntimeError(f"einsum(): the number of subscripts in the equation ({len(before) + len(after)}) is more "
-                               f"than the number of dimensions ({rank}) for an operand")
+                               f"than the number of dimensions ({rank}) for operand {number}")
         return [*before, *range(-extra, 0), *after]
     if wide and len(text) != rank:
         raise RuntimeError(f"einsum(): the number of subscripts in the equation ({len(text)}) does not match the number "
-                           f"of dimensions ({rank}) for an operand and no ellipsis was given")
+                           f"of dimensions ({rank}) for operand {number} and no ellipsis was given")
     return list(text)
 
 
@@ -39,7 +39,7 @@ def _parse(equation: str, operands: Sequence[Tensor]) -> tuple[list[list[Any]], 
             place = equation.find(c) if c not in right else len(equation) - len(right) + right.find(c)
             raise RuntimeError(f"einsum(): invalid subscript given at index {place} in the equation string, "
                                "subscripts must be in [a-zA-Z]")
-    labels = [_letters(p, x.dim(), True) for p, x in zip(parts, operands)]
+    labels = [_letters(p, x.dim(), True, i) for i, (p, x) in enumerate(zip(parts, operands))]
     wide = max((sum(isinstance(c, int) for c in ls) for ls in labels), default=0)
     if arrow:
         out = _letters(right, len(right.replace("...", "")) + wide, False)
@@ -55,7 +55,7 @@ def _parse(equation: str, operands: Sequence[Tensor]) -> tuple[list[list[Any]], 
     return labels, [*range(-wide, 0), *sorted(c for c in set(flat) if flat.count(c) == 1)]
 
 
-def _diagonals(x: Tensor, labels: list[Any]) -> tuple[Tensor, list[Any]]:
+def _diagonals(x: Tensor, labels: list[Any], number: int) -> tuple[Tensor, list[Any]]:
     """One dim per label: repeated labels become a diagonal."""
     labels = list(labels)
     for c in list(dict.fromkeys(labels)):
@@ -63,7 +63,7 @@ def _diagonals(x: Tensor, labels: list[Any]) -> tuple[Tensor, list[Any]]:
             i = labels.index(c)
             j = labels.index(c, i + 1)
             if x.size(i) != x.size(j):
-                raise RuntimeError(f"einsum(): subscript {c} is repeated for an operand but the sizes don't match, "
+                raise RuntimeError(f"einsum(): subscript {c} is repeated for operand {number} but the sizes don't match, "
                                    f"{x.size(j)} != {x.size(i)}")
             x = x.diagonal(0, i, j)
             labels = [v for k, v in enumerate(labels) if k not in (i, j)] + [c]
@@ -140,7 +140,7 @@ def einsum(equation: Any = None, *operands: Any) -> Tensor:
         if not isinstance(x, Tensor):
             raise TypeError(f"expected Tensor as element {i} in argument 1, but got {type(x).__name__}")
     labels, out = _parse(equation, tensors)
-    items = [_diagonals(x, ls) for x, ls in zip(tensors, labels)]
+    items = [_diagonals(x, ls, i) for i, (x, ls) in enumerate(zip(tensors, labels))]
     x, have = items[0]
     for i, (y, ls) in enumerate(items[1:], 1):
         keep = set(out).union(*(_wide(*later) for later in items[i + 1:]))

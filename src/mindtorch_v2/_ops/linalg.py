@@ -85,19 +85,26 @@ def _same_dtype(name: str, *tensors: Tensor) -> None:
                                f"and {t.dtype}")
 
 
-def _expands(self: Tensor, shape: Sequence[int], name: str) -> None:
+def _expands(self: Tensor, shape: Sequence[int]) -> None:
     have = self.shape
     if have == shape or len(have) == 1 and have[0] == shape[-1]:             # what is usual, without a detour
         return
-    if ops.broadcast_shapes(tuple(self.shape), shape) != shape:
-        raise RuntimeError(f"{name}: expand: input of shape {tuple(self.shape)} does not expand to {shape}")
+    if len(have) > len(shape):
+        raise RuntimeError(f"expand: the number of sizes provided ({len(shape)}) must be greater or equal to the number of "
+                           f"dimensions in the tensor ({len(have)})")
+    for d in range(1, len(have) + 1):
+        if have[-d] not in (1, shape[-d]):
+            raise RuntimeError(f"The expanded size of the tensor ({shape[-d]}) must match the existing size ({have[-d]}) at "
+                               f"non-singleton dimension {len(shape) - d}.  Target sizes: {list(shape)}.  Tensor sizes: "
+                               f"{list(have)}")
 
 
 def _bmm_rule(self: Tensor, mat2: Tensor) -> Spec:
     for which, t in (("batch1", self), ("batch2", mat2)):
         if t.dim() != 3:
             raise RuntimeError(f"{which} must be a 3D tensor")
-    _same_dtype("bmm", self, mat2)
+    if self.dtype != mat2.dtype:
+        raise RuntimeError(f"expected scalar type {word(self.dtype)} but found {word(mat2.dtype)}")
     (b, n, k), (b2, k2, m) = tuple(self.shape), tuple(mat2.shape)
     if (b, k) != (b2, k2):
         raise RuntimeError(f"Expected size for first two dimensions of batch2 tensor to be: [{b}, {k}] but got: "
@@ -165,7 +172,9 @@ def _scaled(name: str) -> Callable[..., Any]:
             _two_vectors(a, b)
         _same_dtype(name, self, a, b)
         shape = product(a, b)
-        _expands(self, shape, name)
+        if name == "addmv" and self.dim() == 1 and self.size(0) not in (1, *shape):
+            raise RuntimeError(f"size mismatch, got input ({self.size(0)}), mat ({a.size(0)}x{a.size(1)}), vec ({b.size(0)})")
+        _expands(self, shape)
         for factor in (beta, alpha):
             core._check_fits(factor, self.dtype, True)
         return shape, self.dtype
@@ -214,7 +223,7 @@ op("addr(Tensor self, Tensor vec1, Tensor vec2, *, Scalar beta=1, Scalar alpha=1
 def _addbmm_rule(self: Tensor, batch1: Tensor, batch2: Tensor, *_: object) -> Spec | None:
     _three_sizes(batch1, batch2)
     shape = _bmm_rule(batch1, batch2)[0][1:]
-    _expands(self, tuple(shape), "addbmm")
+    _expands(self, tuple(shape))
     return (shape, self.dtype) if self.dtype is batch1.dtype is batch2.dtype else None
 
 
@@ -228,7 +237,7 @@ def _addbmm(self: Tensor, batch1: Tensor, batch2: Tensor, beta: complex, alpha: 
     """beta * self plus alpha times the sum of the batch's products, as one product that sums only once."""
     _three_sizes(batch1, batch2)
     _, rows, columns = _bmm_rule(batch1, batch2)[0]
-    _expands(self, (rows, columns), "addbmm")
+    _expands(self, (rows, columns))
     inner = batch1.size(0) * batch1.size(2)
     return ops.addmm(self, batch1.transpose(0, 1).reshape(rows, inner), batch2.reshape(inner, columns), beta=beta,
                      alpha=alpha)

@@ -125,9 +125,10 @@ def _cond(self: Tensor, p: Any) -> Tensor:
             return S.new_zeros(S.shape[:-1])
         first, last = S.select(-1, 0), S.select(-1, -1)
         return last / first if p == -2 else first / last
-    check_square(self, "linalg.cond")
+    if not isinstance(p, str) or p in ("fro", "nuc"):
+        check_square(self, f"linalg.cond(ord={p})")
     if isinstance(p, str) and p not in ("fro", "nuc"):
-        raise RuntimeError(f"linalg.cond: got an invalid norm type: {p}")
+        raise RuntimeError(f"linalg.cond got an invalid norm type: {p}")
     if self.numel() == 0:
         return ops.zeros(self.shape[:-2], dtype=real_dtype(self.dtype), device=self.device)
     if p == "nuc":

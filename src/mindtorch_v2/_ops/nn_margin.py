@@ -46,7 +46,7 @@ def _pairwise_distance(x1: Tensor, x2: Tensor, p: float, eps: float, keepdim: bo
 
 def _check_float(name: str, x: Tensor) -> None:
     if not x.is_floating_point():
-        raise RuntimeError(f"{name} only supports floating-point dtypes, X1 got: {x.dtype}")
+        raise RuntimeError(f"{name} only supports floating-point dtypes, X1 got: {word(x.dtype)}")
 
 
 _CDIST_MODES = ("use_mm_for_euclid_dist_if_necessary", "use_mm_for_euclid_dist", "donot_use_mm_for_euclid_dist",

@@ -414,6 +414,15 @@ op("addcmul(Tensor self, Tensor tensor1, Tensor tensor2, *, Scalar value=1) -> T
    npu="aclnnAddcmul(self, tensor1, tensor2, value, out)",
    grad={"self": lambda g: g, "tensor1": lambda g, tensor2, value: g * conj(tensor2 * value),
          "tensor2": lambda g, tensor1, value: g * conj(tensor1 * value)})
+core._name_loops({
+    "add": "add_stub", "sub": "add_stub", "rsub": "add_stub", "digamma": "digamma", "pow": "pow",
+    "bitwise_left_shift": "lshift_cpu", "bitwise_right_shift": "rshift_cpu",
+    "floor_divide": "div_floor_cpu", "fmax": "maximum_cpu", "fmin": "minimum_cpu", "sgn": "sign_cpu", "gelu": "GeluKernelImpl",
+    "celu": "elu_cpu", "selu": "elu_cpu", "_softshrink": "softshrink_check", "_bce": "binary_cross_entropy", "mse_loss": "mse_cpu",
+    "_bce_logits": "log_sigmoid_cpu", "_smooth_l1": "smooth_l1_cpu", "addcmul": "addcmul_cpu_out", "lerp": "lerp_kernel_tensor",
+    "_clamp_min_tensor": "maximum_cpu", "_clamp_max_tensor": "minimum_cpu", "_clamp_tensor": "clamp_cpu", "_square": "pow",
+    "hardtanh": "clamp_scalar_cpu", "relu6": "clamp_scalar_cpu", "relu": "clamp_min_scalar_cpu",
+    **{name: name + "_vml_cpu" for name in "ceil erf erfc erfinv exp floor i0 lgamma round trunc".split()}})
 _DIVISION = ("Integer division with addcdiv is no longer supported, and in a future  release addcdiv will perform a true "
              "division of tensor1 and tensor2.")
 op("addcdiv(Tensor self, Tensor tensor1, Tensor tensor2, *, Scalar value=1) -> Tensor", autocast={"npu": "widest"},
@@ -422,6 +431,7 @@ op("addcdiv(Tensor self, Tensor tensor1, Tensor tensor2, *, Scalar value=1) -> T
    npu="aclnnAddcdiv(self, tensor1, tensor2, value, out)",
    grad={"self": lambda g: g, "tensor1": lambda g, tensor2, value: g * conj(value / tensor2),
          "tensor2": lambda g, tensor1, tensor2, value: -g * conj((value * tensor1) / (tensor2 * tensor2))})
+
 
 @composite("addcmul.deprecated(Tensor self, Scalar value, Tensor tensor1, Tensor tensor2) -> Tensor")
 def _addcmul_value_first(self: Tensor, value: float, tensor1: Tensor, tensor2: Tensor) -> Tensor:

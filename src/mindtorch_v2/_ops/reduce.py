@@ -456,7 +456,7 @@ def _renorm_rule(self: Tensor, p: float, dim: int, maxnorm: float) -> Spec:
         if isinstance(value, complex):
             raise RuntimeError(f"renorm: {name} must be real-valued")
     if p <= 0:
-        raise RuntimeError("renorm: non-positive norm not supported")
+        raise RuntimeError("renorm: non-positive-norm not supported")
     if maxnorm < 0:
         raise RuntimeError(f"renorm: expected maxnorm to be >= 0 but got {maxnorm}")
     if self.dim() < 2:

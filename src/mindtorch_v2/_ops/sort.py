@@ -105,7 +105,7 @@ def _middle_dim_rule(name: str) -> Callable[..., Any]:
     def rule(self: Tensor, dim: int, keepdim: bool = False) -> Sequence[Spec]:
         refuse_complex(name, self)
         shape = reduced(self.shape, dim, keepdim)
-        refuse_empty(name, self, dim)
+        refuse_empty(name.removesuffix("_cpu"), self, dim)
         return [(shape, self.dtype), (shape, INT64)]
     return rule
 
@@ -130,7 +130,7 @@ ops.median.doc = "The middle item, the lower of two; NaN if any is. With dim, al
 ops.nanmedian.doc = "The middle item of those that are not NaN. With dim, also where it stands."
 op("mode(Tensor self, int dim=-1, bool keepdim=False) -> (Tensor values, Tensor indices)",
    batch=batching.dims, kernel="mode_dim",
-   rule=_middle_dim_rule("mode"),
+   rule=_middle_dim_rule("mode_cpu"),
    grad={"self": lambda g, self_shape, dim, keepdim, result1: picked(g, self_shape, dim, keepdim, result1)})
 
 
