@@ -78,7 +78,9 @@ def test_errors(line: str) -> None:
     "torch.addmm(torch.ones(3), torch.ones(2, 3), torch.ones(3, 2))", "torch.addr(torch.ones(2, 2), torch.ones(2), torch.ones(3))",
     "torch.addmv(torch.ones(3), torch.ones(2, 3), torch.ones(3))", "torch.einsum('i', torch.ones(2, 3))", "torch.einsum('ii->i', torch.ones(2, 3))",
     "torch.bmm(torch.ones(2, 3, 4), torch.ones(2, 4, 2).double())", "torch.linalg.cond(torch.ones(2, 3), 1)",
-    "torch.linalg.lu_factor(torch.ones(2))", "torch.cdist(torch.tensor([[1, 2]]), torch.tensor([[1, 2]]))"])
+    "torch.linalg.lu_factor(torch.ones(2))", "torch.add(torch.ones(1), 'a')", "torch.sum(torch.ones(2), 0, dtype=torch.float64, out=torch.ones(()))",
+    "torch.tensordot(torch.eye(2), torch.eye(2), 1, out=torch.empty(2, 2, dtype=torch.int64))", "torch.narrow_copy(torch.ones(3), 0, 0, -1)",
+    "torch.cdist(torch.tensor([[1, 2]]), torch.tensor([[1, 2]]))"])
 def test_errors_of_creation_reductions_and_indexing(line: str) -> None:
     check_lines(line, message=True)
 
@@ -86,7 +88,9 @@ def test_errors_of_creation_reductions_and_indexing(line: str) -> None:
 @pytest.mark.parametrize("line", [
     "torch.nonzero(torch.tensor([[0, 1], [2, 0]]))", "torch.argwhere(torch.ones(2, 3)).stride()",
     "torch.nonzero_static(torch.ones(2, 3), size=4).stride()", "torch.unravel_index(torch.tensor([5, 1]), (2, 3))",
-    "torch.range(0.5, 3, dtype=torch.int64)", "x = torch.empty(3)\ntorch.zeros(2, out=x)\nx"])
+    "torch.range(0.5, 3, dtype=torch.int64)", "torch.ones(2).add_(2, torch.arange(2.))", "torch.sub(torch.ones(2), 2, torch.ones(2))",
+    "torch.addmm(2, torch.ones(2, 2), 3, torch.eye(2), torch.ones(2, 2))", "torch.ones(2).addmv(2, torch.eye(2), torch.ones(2))",
+    "torch.ones(1, 2, 2).baddbmm_(2, 3, torch.ones(1, 2, 2), torch.ones(1, 2, 2))", "x = torch.empty(3)\ntorch.zeros(2, out=x)\nx"])
 def test_strides_and_shapes(line: str) -> None:
     check_lines(line)
 

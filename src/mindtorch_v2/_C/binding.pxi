@@ -372,7 +372,8 @@ cdef object bind_error(Op called, PyObject** args, Py_ssize_t nargs, PyObject* k
     cdef PyObject* o = NULL
     cdef int p
     if len(rows) > 1:
-        ov = the_only_row_for(rows, nargs + (0 if kwnames == NULL else len(<tuple>kwnames)))
+        rows = [row for row in rows if not (<Overload>row).overload_name.startswith("deprecated")]      # torch names none of them
+        ov = <Overload>rows[0] if len(rows) == 1 else the_only_row_for(rows, nargs + (0 if kwnames == NULL else len(<tuple>kwnames)))
         if ov is None:
             return no_row_fits(name, rows, own, args, nargs, kwnames)
         bind(ov, args, nargs, kwnames, b)        # again, to see what does not suit this row

@@ -249,8 +249,12 @@ def _copied(made: Any) -> Tensor | tuple[Tensor, ...]:
 
 
 def _checked(view: _C.Op, args: tuple[Any, ...]) -> tuple[Any, ...]:
-    if view is ops.narrow and args[0].is_cpu and args[1] >= args[0].dim() > 0:      # not what the view says of the same dim
-        raise RuntimeError("Expected dim < static_cast<int64_t>(self_sizes.size()) to be true, but got false.")
+    if view is ops.narrow and args[0].is_cpu and args[0].dim():      # not what the view says of the same arguments
+        self, dim, start, length = args
+        if dim >= self.dim():
+            raise RuntimeError("Expected dim < static_cast<int64_t>(self_sizes.size()) to be true, but got false.")
+        if length < 0:
+            raise RuntimeError(f"start ({start}) + length ({length}) exceeds dimension size ({self.size(dim)}).")
     return args
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from mindtorch_v2._C import _core as core
 from mindtorch_v2._ops import batching, forward, infer
-from mindtorch_v2._ops.pointwise import conj
+from mindtorch_v2._ops.pointwise import conj, warn_overload
 from mindtorch_v2._ops.reduce import word
 from mindtorch_v2._ops.table import Spec, alias, composite, op, ops, publish_plain
 from mindtorch_v2._ops.view import wrap
@@ -276,6 +276,34 @@ def _kron(self: Tensor, other: Tensor) -> Tensor:
     return (a.reshape(shape_a) * b.reshape(shape_b)).reshape([x * y for x, y in zip(a.shape, b.shape)])
 
 
+def _take_factors_first(name: str, a: str, b: str) -> None:
+    """The forms of old programs: torch.addmm(beta, self, alpha, mat1, mat2), self.addmm(beta, mat1, mat2)."""
+    form = getattr(ops, name)
+
+    def warn(old: str) -> None:
+        warn_overload(name, old, f"Tensor input, Tensor {a}, Tensor {b}, *, Number beta = 1, Number alpha = 1")
+
+    def both(beta: complex, self: Tensor, alpha: complex, x: Tensor, y: Tensor) -> Tensor:
+        warn(f"Number beta, Tensor input, Number alpha, Tensor {a}, Tensor {b}")
+        return form(self, x, y, beta=beta, alpha=alpha)
+
+    def one(beta: complex, self: Tensor, x: Tensor, y: Tensor) -> Tensor:
+        warn(f"Number beta, Tensor input, Tensor {a}, Tensor {b}")
+        return form(self, x, y, beta=beta)
+    pair = f"Tensor {a}, Tensor {b}"
+    op(f"{name}.deprecated_both(Scalar beta, Tensor self, Scalar alpha, {pair}) -> Tensor", body=both)
+    op(f"{name}.deprecated_beta(Scalar beta, Tensor self, {pair}) -> Tensor", body=one)
+    op(f"{name}.deprecated_both_of(Tensor self, Scalar beta, Scalar alpha, {pair}) -> Tensor",
+       body=lambda self, beta, alpha, x, y: both(beta, self, alpha, x, y))
+    op(f"{name}.deprecated_beta_of(Tensor self, Scalar beta, {pair}) -> Tensor",
+       body=lambda self, beta, x, y: one(beta, self, x, y))
+
+
+for _name, _a, _b in (("addmm", "mat1", "mat2"), ("addmv", "mat", "vec"), ("addr", "vec1", "vec2"),
+                      ("baddbmm", "batch1", "batch2"), ("addbmm", "batch1", "batch2")):
+    _take_factors_first(_name, _a, _b)
+
+
 def tensordot(a: Tensor, b: Tensor, dims: int | tuple[list[int], ...] = 2, out: Tensor | None = None) -> Tensor:
     """Sums of products over pairs of dims: a number of them, or two lists."""
     if hasattr(dims, "tolist"):
@@ -306,7 +334,12 @@ def tensordot(a: Tensor, b: Tensor, dims: int | tuple[list[int], ...] = 2, out: 
     left = a.permute(rest_a + first).reshape(_count(a, rest_a), n)
     right = b.permute(second + rest_b).reshape(n, _count(b, rest_b))
     made = ops.mm(left, right).reshape(shape)
-    return made if out is None else out.resize_(made.shape).copy_(made)
+    if out is None:
+        return made
+    if out.dtype is not made.dtype:
+        raise RuntimeError(f"tensordot: Expected the output tensor to have dtype {word(made.dtype)}, but got an output tensor with "
+                           f"dtype {word(out.dtype)}")
+    return out.resize_(made.shape).copy_(made)
 
 
 def _count(x: Tensor, dims: list[int]) -> int:

@@ -26,6 +26,10 @@ def _flat(g: Tensor) -> Tensor:
     return ops.zeros_like(g)
 
 
+core._name_loops({"gelu": "GeluKernelImpl", "celu": "elu_cpu", "selu": "elu_cpu", "_softshrink": "softshrink_check",
+                  "hardtanh": "clamp_scalar_cpu", "relu6": "clamp_scalar_cpu", "relu": "clamp_min_scalar_cpu",
+                  "_bce": "binary_cross_entropy", "mse_loss": "mse_cpu", "_bce_logits": "log_sigmoid_cpu",
+                  "_smooth_l1": "smooth_l1_cpu"})
 _NO_BOOL = {"bool": "Bool inputs not supported for hardtanh"}
 
 

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from typing import Any
 
 from mindtorch_v2 import _C
@@ -417,11 +418,9 @@ op("addcmul(Tensor self, Tensor tensor1, Tensor tensor2, *, Scalar value=1) -> T
 core._name_loops({
     "add": "add_stub", "sub": "add_stub", "rsub": "add_stub", "digamma": "digamma", "pow": "pow",
     "bitwise_left_shift": "lshift_cpu", "bitwise_right_shift": "rshift_cpu",
-    "floor_divide": "div_floor_cpu", "fmax": "maximum_cpu", "fmin": "minimum_cpu", "sgn": "sign_cpu", "gelu": "GeluKernelImpl",
-    "celu": "elu_cpu", "selu": "elu_cpu", "_softshrink": "softshrink_check", "_bce": "binary_cross_entropy", "mse_loss": "mse_cpu",
-    "_bce_logits": "log_sigmoid_cpu", "_smooth_l1": "smooth_l1_cpu", "addcmul": "addcmul_cpu_out", "lerp": "lerp_kernel_tensor",
+    "floor_divide": "div_floor_cpu", "fmax": "maximum_cpu", "fmin": "minimum_cpu", "sgn": "sign_cpu",
+    "addcmul": "addcmul_cpu_out", "lerp": "lerp_kernel_tensor",
     "_clamp_min_tensor": "maximum_cpu", "_clamp_max_tensor": "minimum_cpu", "_clamp_tensor": "clamp_cpu", "_square": "pow",
-    "hardtanh": "clamp_scalar_cpu", "relu6": "clamp_scalar_cpu", "relu": "clamp_min_scalar_cpu",
     **{name: name + "_vml_cpu" for name in "ceil erf erfc erfinv exp floor i0 lgamma round trunc".split()}})
 _DIVISION = ("Integer division with addcdiv is no longer supported, and in a future  release addcdiv will perform a true "
              "division of tensor1 and tensor2.")
@@ -436,6 +435,19 @@ op("addcdiv(Tensor self, Tensor tensor1, Tensor tensor2, *, Scalar value=1) -> T
 @composite("addcmul.deprecated(Tensor self, Scalar value, Tensor tensor1, Tensor tensor2) -> Tensor")
 def _addcmul_value_first(self: Tensor, value: float, tensor1: Tensor, tensor2: Tensor) -> Tensor:
     return ops.addcmul(self, tensor1, tensor2, value=value)
+
+
+def warn_overload(name: str, old: str, new: str) -> None:
+    """Of a form that torch still takes."""
+    warnings.warn(f"This overload of {name} is deprecated:\n\t{name}({old}, *, Tensor out = None)\nConsider using one of the "
+                  f"following signatures instead:\n\t{name}({new}, Tensor out = None)", stacklevel=3)
+
+
+for _name in ("add", "sub"):
+    def _alpha_first(self: Tensor, alpha: complex, other: Tensor, _name: str = _name) -> Tensor:
+        warn_overload(_name, "Tensor input, Number alpha, Tensor other", "Tensor input, Tensor other, *, Number alpha = 1")
+        return getattr(ops, _name)(self, other, alpha=alpha)
+    op(f"{_name}.deprecated(Tensor self, Scalar alpha, Tensor other) -> Tensor", numbers=True, body=_alpha_first)
 
 
 @composite("addcdiv.deprecated(Tensor self, Scalar value, Tensor tensor1, Tensor tensor2) -> Tensor")

@@ -87,11 +87,13 @@ def refuse_empty(name: str, self: Tensor, dim: int | None, error: type = IndexEr
         raise error(f"{name}(): Expected reduction dim {wrap(dim, self.dim())} to have non-zero size.")
 
 
-def in_out_dtype(name: str, floats: bool = False) -> Callable[..., Any]:
+def in_out_dtype(name: str, floats: bool = False, needs_dim: bool = False) -> Callable[..., Any]:
     """What serves out= of a sum or product: unless a dtype is given, the items become out's before they are added up.
     floats: only where both are floats."""
     def run(out: Tensor, *args: Any) -> Tensor:
         *given, dtype = args
+        if needs_dim and given[1] is None:
+            raise TypeError(f"{name}() received an invalid combination of arguments: out= goes with a dim")
         if dtype not in (None, out.dtype):
             raise RuntimeError(f"Expected out tensor to have dtype {core._c_word(dtype)}, but got {core._c_word(out.dtype)} "
                                "instead")
@@ -105,7 +107,7 @@ def in_out_dtype(name: str, floats: bool = False) -> Callable[..., Any]:
 op("sum(Tensor self, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor",
    batch=batching.dims, forward=forward.linear,
    autocast={"npu": "float32 result"},
-   out=in_out_dtype("sum"), rule=infer.reduce_sum, npu="aclnnReduceSum(self, dim, keepdim, dtype, out)",
+   out=in_out_dtype("sum", needs_dim=True), rule=infer.reduce_sum, npu="aclnnReduceSum(self, dim, keepdim, dtype, out)",
    grad={"self": spread})
 op("mean(Tensor self, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor",
    batch=batching.dims, forward=forward.linear,
@@ -120,7 +122,7 @@ op("nansum(Tensor self, int[1]? dim=None, bool keepdim=False, *, ScalarType? dty
 op("prod(Tensor self, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor",
    batch=batching.flat_or_dims,
    autocast={"cpu": "float32", "npu": "float32 result"},
-   out=in_out_dtype("prod"), rule=infer.reduce_sum, npu="aclnnProdDim(self, dim, keepdim, dtype, out)",
+   out=in_out_dtype("prod", needs_dim=True), rule=infer.reduce_sum, npu="aclnnProdDim(self, dim, keepdim, dtype, out)",
    grad={"self": lambda g, self, dim, keepdim, result: _prod_grad(g, self, dim, keepdim, result)})
 def _in_out_bool(name: str) -> Any:
     """What serves out= of any and all: a tensor of bools, or of uint8."""
@@ -351,7 +353,7 @@ for _name, _results, _grad, _npu in (
 ):
     _pair = "_" in _name
     _where = "function" if _pair else "function, method"
-    op(f"{_name}(Tensor self, bool unbiased) -> {_results}", variants=_where, out=not _pair,
+    op(f"{_name}(Tensor self, bool unbiased) -> {_results}", variants=_where, out=False,
        body=lambda self, unbiased, _name=_name: getattr(ops, _name)(self, None, correction=int(unbiased)))
     op(f"{_name}.dim(Tensor self, int[1]? dim, bool unbiased=True, bool keepdim=False) -> {_results}", variants=_where,
        out=not _pair, body=lambda self, dim, unbiased, keepdim, _name=_name:
