@@ -87,7 +87,7 @@ def test_errors_of_creation_reductions_and_indexing(line: str) -> None:
 
 @pytest.mark.parametrize("line", [
     "torch.nonzero(torch.tensor([[0, 1], [2, 0]]))", "torch.argwhere(torch.ones(2, 3)).stride()",
-    "torch.nonzero_static(torch.ones(2, 3), size=4).stride()", "torch.unravel_index(torch.tensor([5, 1]), (2, 3))",
+    "torch.nonzero_static(torch.ones(2, 3), size=4).stride()", "torch.unravel_index(torch.tensor([5, 1]), (2, 3))", "torch.unravel_index(torch.tensor([]).long(), ())",
     "torch.range(0.5, 3, dtype=torch.int64)", "torch.ones(2).add_(2, torch.arange(2.))", "torch.sub(torch.ones(2), 2, torch.ones(2))",
     "torch.addmm(2, torch.ones(2, 2), 3, torch.eye(2), torch.ones(2, 2))", "torch.ones(2).addmv(2, torch.eye(2), torch.ones(2))",
     "torch.ones(1, 2, 2).baddbmm_(2, 3, torch.ones(1, 2, 2), torch.ones(1, 2, 2))", "x = torch.empty(3)\ntorch.zeros(2, out=x)\nx"])
@@ -111,7 +111,8 @@ def test_dtypes_without_a_kernel(line: str) -> None:
     "torch.tensor(torch.ones(2))", "torch.ones(2, 3)[torch.ones(2, 3).byte()]", "torch.asarray(torch.ones(2, requires_grad=True))",
     "torch.nn.Linear(1, 1).register_full_backward_hook(lambda m, i, o: None) and None",
     "torch.add(torch.ones(1), 1, out=torch.empty(2))", "torch.zeros(2, out=torch.ones(3))", "torch.eye(2, out=torch.empty(3))",
-    "torch.arange(5, out=torch.empty(2))", "torch.linspace(0, 1, 3, out=torch.empty(2))"])
+    "torch.arange(5, out=torch.empty(2))", "torch.linspace(0, 1, 3, out=torch.empty(2))",
+    "torch.ones(4).expand(3, 4).masked_fill_(torch.ones(4).bool(), 2)"])
 def test_warnings(line: str) -> None:
     def said(library: Any) -> list[str]:
         with warnings.catch_warnings(record=True) as caught:

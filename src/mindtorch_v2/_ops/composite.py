@@ -135,7 +135,7 @@ def unravel_index(indices: Tensor, shape: tuple[int, ...]) -> tuple[Tensor, ...]
     for n in reversed(shape):
         found.append(ops.floor_divide(indices, step) % n)
         step *= n
-    return ops.stack(found[::-1], -1).unbind(-1)     # views of one tensor, as torch has them
+    return () if not found else ops.stack(found[::-1], -1).unbind(-1)     # views of one tensor, as torch has them
 
 
 @composite("_chunk_cat(Tensor[] tensors, int dim, int num_chunks) -> Tensor", variants="function")
