@@ -1,4 +1,6 @@
 // Loops of the elementary functions of one and two operands: exp, sin, pow and their kin. Their mathematics is vmath.h.
+#include <limits>
+
 #include "loops.h"
 #include "vmath.h"
 
@@ -92,7 +94,18 @@ MT_BINARY(copysign, Floats, -1, std::copysign(x, y))
 // nextafter steps in the dtype itself, so the 16-bit floats step on their bits.
 template <class T> struct nextafter_op {
   explicit nextafter_op(const Attr*) {}
-  T operator()(T x, T y) const { return std::nextafter(x, y); }
+  // One step of the bits, which are ordered as the magnitudes are; of a NaN the sum, away from zero the smallest number.
+  T operator()(T x, T y) const {
+    using Bits = std::conditional_t<sizeof(T) == 4, int32_t, int64_t>;
+    Bits bits;
+    std::memcpy(&bits, &x, sizeof(T));
+    bits += (y > x) == (x > T(0)) ? Bits(1) : Bits(-1);
+    T next;
+    std::memcpy(&next, &bits, sizeof(T));
+    next = x == T(0) ? std::copysign(std::numeric_limits<T>::denorm_min(), y) : next;
+    next = x == y ? y : next;
+    return x != x || y != y ? x + y : next;
+  }
 };
 template <class H> void nextafter_half(void* const* p, int64_t n, const Attr*) {
   for (int64_t i = 0; i < n; ++i) {

@@ -40,7 +40,7 @@ template <class T> inline T squared(T x) {
   else return T(arith_t<T>(x) * arith_t<T>(x));
 }
 template <class T> inline real_t<T> phase(T x) {
-  if constexpr (is_complex_v<T>) return std::atan2(x.imag(), x.real());
+  if constexpr (is_complex_v<T>) return v::atan2(x.imag(), x.real());
   else return x < 0 ? T(kPi) : x != x ? x : T(0);
 }
 

@@ -74,6 +74,23 @@ def test_remainders_are_exact(name, far):
         assert torch.equal(got[number].view(torch.int32), expected[number].view(torch.int32)), "bits, the sign of zero too"
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
+def test_steps_to_the_next_number(dtype):
+    info = torch.finfo(getattr(torch, dtype))
+    ends = [0.0, -0.0, info.smallest_normal, info.max, -info.max, torch.inf, -torch.inf, torch.nan, 1.0, -1.0, 2.0]
+    x, y = (v.reshape(-1) for v in torch.meshgrid(*[torch.tensor(ends, dtype=getattr(torch, dtype))] * 2, indexing="ij"))
+    for a, b in ((x, y), (torch.nextafter(x, y), x)):
+        expected, got = torch.nextafter(a, b), to_torch(mt.nextafter(to_ours(a), to_ours(b)))
+        torch.testing.assert_close(got, expected, rtol=0, atol=0, equal_nan=True)
+        assert torch.equal(got.signbit()[~got.isnan()], expected.signbit()[~got.isnan()])
+
+
+def test_angles_of_complex_numbers():
+    values = torch.tensor([0.0, -0.0, 1.0, -1.0, torch.inf, -torch.inf, torch.nan, 3e-39, -7.5, 1e30])
+    z = torch.complex(*torch.meshgrid(values, values, indexing="ij")).reshape(-1)
+    torch.testing.assert_close(to_torch(to_ours(z).angle()), z.angle(), rtol=3e-7, atol=0, equal_nan=True)
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "complex64", "bfloat16"])
 def test_powers_by_a_number_and_by_its_copies(dtype):
     x = (torch.arange(-40, 40) / 8).to(getattr(torch, dtype))
