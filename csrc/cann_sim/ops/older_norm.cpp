@@ -230,8 +230,8 @@ struct Rows {
   }
   const int64_t width, count;
 };
-void rms_norm(Older& o) {  // (x, gamma): y and 1 / root of the mean square
-  const Value x = floats(o.in(0)), gamma = floats(o.in(1)), y = empty(x.shape(), mt::kFloat);
+void rms_norm_of(Older& o, const Value& x, const Value& gamma) {
+  const Value y = empty(x.shape(), mt::kFloat);
   const Rows rows(o, x, gamma);
   const Value rstd = empty({rows.count}, mt::kFloat);
   for (int64_t r = 0; r < rows.count; ++r) {
@@ -244,6 +244,34 @@ void rms_norm(Older& o) {  // (x, gamma): y and 1 / root of the mean square
   }
   copy(o.out(0), y);
   store(o.out(1), rstd);
+}
+void rms_norm(Older& o) { rms_norm_of(o, floats(o.in(0)), floats(o.in(1))); }  // (x, gamma): y and 1 / root of the mean square
+void add_rms_norm(Older& o) {  // (x1, x2, gamma): y, 1 / root of the mean square, and the sum
+  const Value x = pointwise("add", mt::kFloat, {o.in(0), o.in(1)}, {integer(1)}).dense();
+  rms_norm_of(o, x, floats(o.in(2)));
+  store(o.out(2), x);
+}
+// (sums, sums of squares and counts of all ranks, running mean and variance): mean, 1 / deviation, both running ones
+void gathered_stats(Older& o) {
+  const Value sums = floats(o.in(0)), squares = floats(o.in(1)), running = floats(o.in(3)), spread = floats(o.in(4));
+  const Sizes counts = o.numbers(2);
+  const int64_t channels = running.numel(), ranks = int64_t(counts.size());
+  if (sums.numel() != ranks * channels || squares.numel() != sums.numel() || spread.numel() != channels) o.refuse("the sums do not fit counts and channels");
+  double n = 0;
+  for (int64_t count : counts) n += double(count);
+  Value made[4];
+  for (Value& v : made) v = empty({channels}, mt::kFloat);
+  const double momentum = o.real("momentum", 0.1);
+  for (int64_t c = 0; c < channels; ++c) {
+    double sum = 0, square = 0;
+    for (int64_t r = 0; r < ranks; ++r) sum += sums.ptr<float>()[r * channels + c], square += squares.ptr<float>()[r * channels + c];
+    const double mean = sum / n, variance = std::max(square / n - mean * mean, 0.0);
+    made[0].ptr<float>()[c] = float(mean);
+    made[1].ptr<float>()[c] = float(1 / std::sqrt(variance + o.real("eps", 1e-5)));
+    made[2].ptr<float>()[c] = float(running.ptr<float>()[c] * (1 - momentum) + mean * momentum);
+    made[3].ptr<float>()[c] = float(spread.ptr<float>()[c] * (1 - momentum) + variance * momentum * (n > 1 ? n / (n - 1) : 1));
+  }
+  for (size_t k = 0; k < 4; ++k) store(o.out(k), made[k]);
 }
 void rms_norm_grad(Older& o) {  // (gradient, x, rstd, gamma): of x and gamma
   const Value dy = floats(o.in(0)), x = floats(o.in(1)), rstd = floats(o.in(2)), gamma = floats(o.in(3));
@@ -289,7 +317,7 @@ void add_layer_norm(Older& o) {  // (x1, x2, gamma, beta, bias?): y, mean, 1 / d
 }
 
 const OlderOps ops({
-    {"RmsNorm", 2, 2, 2, rms_norm}, {"RmsNormGrad", 4, 4, 2, rms_norm_grad}, {"AddLayerNorm", 4, 5, 4, add_layer_norm},
+    {"RmsNorm", 2, 2, 2, rms_norm}, {"AddRmsNorm", 3, 3, 3, add_rms_norm}, {"SyncBatchNormGatherStats", 5, 5, 4, gathered_stats}, {"RmsNormGrad", 4, 4, 2, rms_norm_grad}, {"AddLayerNorm", 4, 5, 4, add_layer_norm},
     {"BNTrainingReduce", 1, 1, 2, batch_sums}, {"BN3DTrainingReduce", 1, 1, 2, batch_sums}, {"BNTrainingUpdate", 7, 7, 5, batch_update},
     {"BN3DTrainingUpdate", 7, 7, 5, batch_update}, {"BNInfer", 5, 5, 1, batch_infer}, {"BNInferGrad", 3, 3, 1, batch_infer_grad},
     {"BNTrainingUpdateGrad", 4, 4, 2, batch_update_grad}, {"BN3DTrainingUpdateGrad", 4, 4, 2, batch_update_grad},
