@@ -32,7 +32,7 @@ def mm(mat1: Any, mat2: Any, reduce: str | None = None) -> Any:
 def _mm_reduced(mat1: Any, mat2: Any, reduce: str) -> Any:
     """mat1 @ mat2 with another reduction of the products than their sum; a row without values gives 0."""
     if mat1.layout is not torch.sparse_csr:
-        raise RuntimeError(f"torch.sparse.mm with reduce={reduce!r} expects the first matrix in sparse_csr, got {mat1.layout}")
+        raise torch._sparse.refusal("_sparse_mm_reduce_impl", mat1)
     if reduce.startswith("p"):                               # products; what no reduction is called is refused below
         raise RuntimeError(f"sparse_mm_reduce: reduce type of {reduce} has not been enabled.")
     if mat1.shape[1] != mat2.shape[0]:
@@ -82,7 +82,8 @@ spsolve = solve
 
 def to_sparse_semi_structured(original_tensor: Any, transposed: bool = False) -> Any:
     """Raises: 2:4 sparsity needs hardware that neither the cpu nor an npu is."""
-    raise NotImplementedError("torch.sparse.to_sparse_semi_structured: 2:4 structured sparsity needs a CUDA device")
+    raise RuntimeError(f"Error original_tensor.device= {original_tensor.device} is not supported! Only CUDA tensors are currently "
+                       "supported.")
 
 
 class check_sparse_tensor_invariants:

@@ -61,7 +61,10 @@ def test_other_functions(line: str) -> None:
     "torch.testing.assert_close(s, s * 2)", "torch.testing.assert_close(s, s[[0]])", "torch.testing.assert_close(c, 2 * c)",
     "c[0:1]", "c.unsqueeze(0)", "c.T", "torch.cat([c, c])", "c.reshape(4)", "c.flatten()", "c // 2", "torch.sparse.sum(c, 0)",
     "c.to_dense().to_sparse_bsr((1, 2)).to_sparse_bsc((1, 1))", "torch.sparse.sampled_addmm(c.t(), torch.eye(2), torch.eye(2))",
-    "torch.testing.assert_close(s, torch.eye(2).to_sparse())"])
+    "torch.testing.assert_close(s, torch.eye(2).to_sparse())", "torch.masked.softmax(s, 0)", "torch.masked.var(c, 0)",
+    "torch.masked.argmax(s, 0)", "torch.masked.norm(c, 2, 0)", "torch.sparse.sampled_addmm(s, torch.eye(2), torch.eye(2))",
+    "torch.sparse.mm(s, torch.eye(2), 'amax')", "torch.sparse.sampled_addmm(torch.eye(2), torch.eye(2), torch.eye(2))",
+    "torch.sparse.to_sparse_semi_structured(s.to_dense())"])
 def test_refusals(line: str) -> None:
     given = "import warnings; warnings.simplefilter('ignore')\ns = torch.tensor([[1., 0], [2, 3]]).to_sparse()\nc = s.to_sparse_csr()"
     shown = "(type(e).__name__, str(e).partition('. This could be')[0])"       # what follows there lists torch's own builds

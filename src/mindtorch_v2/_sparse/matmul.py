@@ -373,11 +373,13 @@ functions["hsmm"], functions["saddmm"] = ops.hspmm, ops.sspaddmm
            variants="", out=True)
 def _sampled_rows(self: Any, mat1: Any, mat2: Any, beta: Any, alpha: Any) -> Any:
     """beta self + alpha (mat1 @ mat2) at the places of the CSR tensor self."""
-    raise RuntimeError(f"sampled_addmm: Expected self to have sparse csr layout, but got {WORDS[self.layout]}")
+    raise refusal("sparse_sampled_addmm", self)
 
 
 @body("sparse_sampled_addmm")
 def sampled_addmm(self: Any, mat1: Any, mat2: Any, beta: Any = 1, alpha: Any = 1) -> Any:
+    if self.layout is COO:
+        raise refusal("sparse_sampled_addmm", self)
     if self.layout is CSC:
         raise RuntimeError("sampled_addmm: Expected result to have sparse csr layout, but got SparseCsc")
     if self.layout is not CSR:

@@ -17,8 +17,18 @@ def _of_masked(function: Callable[..., Any]) -> Callable[..., Any]:
     def of_both(input: Any, *args: Any, **kwargs: Any) -> Any:
         if isinstance(input, MaskedTensor):
             input, kwargs = input.get_data(), {**kwargs, "mask": input.get_mask()}
+        if function.__name__ not in _OF_SPARSE:
+            _check_strided(function.__name__, input)
         return function(input, *args, **kwargs)
     return of_both
+
+
+_OF_SPARSE = frozenset(("sum", "prod", "amax", "amin"))
+
+
+def _check_strided(name: str, x: Any) -> None:
+    if x.layout != torch.strided:
+        raise ValueError(f"masked {name} expects strided tensor (got {x.layout} tensor)")
 
 
 def _data_and_mask(input: Any, mask: Any) -> tuple[Any, Any]:
@@ -251,6 +261,7 @@ def _spread(input: Any, dim: Any, unbiased: bool | None, correction: Any, keepdi
     """var, or std, of what the mask keeps."""
     given = mask
     input, mask = _data_and_mask(input, mask)
+    _check_strided("std/var", input)
     if correction is not None and unbiased is not None:
         raise ValueError("Only one of 'correction' and 'unbiased' may be given")
     if correction is None:
