@@ -78,6 +78,6 @@ for batch in DataLoader(TensorDataset(x, x), batch_size=2):
 
 torch.no_such_function(x)  # type: ignore[attr-defined]  # pyright: ignore
 x.no_such_method()  # type: ignore[attr-defined]  # pyright: ignore
-torch.add(x, "1")  # type: ignore[arg-type]  # pyright: ignore
+torch.add(x, "1")  # type: ignore[call-overload]  # pyright: ignore
 x.view("1")  # type: ignore[arg-type]  # pyright: ignore
 torch.zeros(2, dtype="float32")  # type: ignore[call-overload]  # pyright: ignore
