@@ -13,13 +13,13 @@ __all__ = ["compile_flags", "env", "home", "link_flags"]
 
 # Search paths and what of the home goes in front: what programs load, what compilers and their tools look for.
 SEARCHED = {
-    "LD_LIBRARY_PATH": "lib64",
-    "PYTHONPATH": "python/site-packages",
-    "PATH": "bin",
-    "CPATH": "include",
-    "LIBRARY_PATH": "lib64",
-    "PKG_CONFIG_PATH": "lib64/pkgconfig",
-    "CMAKE_PREFIX_PATH": "",
+    "LD_LIBRARY_PATH": ("/lib64",),
+    "PYTHONPATH": ("/python/site-packages",),
+    "PATH": ("/bin", "/tools/profiler/bin"),
+    "CPATH": ("/include",),
+    "LIBRARY_PATH": ("/lib64",),
+    "PKG_CONFIG_PATH": ("/lib64/pkgconfig",),
+    "CMAKE_PREFIX_PATH": ("",),
 }
 LINKED = ("opapi", "nnopbase", "ascendcl")  # what a program of aclnn ops needs; others are named as well: -lhccl
 
@@ -51,9 +51,9 @@ def env(base: Mapping[str, str] | None = None) -> dict[str, str]:
     base = os.environ if base is None else base
     root = home()
 
-    def prepend(folder: str, name: str) -> str:
-        rest = [part for part in base.get(name, "").split(os.pathsep) if part and part != folder]
-        return os.pathsep.join([folder, *rest])
+    def prepend(folders: list[str], name: str) -> str:
+        rest = [part for part in base.get(name, "").split(os.pathsep) if part and part not in folders]
+        return os.pathsep.join([*folders, *rest])
 
     found = {
         "ASCEND_HOME_PATH": root,
@@ -61,7 +61,7 @@ def env(base: Mapping[str, str] | None = None) -> dict[str, str]:
         "ASCEND_OPP_PATH": f"{root}/opp",
         "CANN_INSTALL_DIR": root,
     }
-    found |= {name: prepend(f"{root}/{folder}".rstrip("/"), name) for name, folder in SEARCHED.items()}
+    found |= {name: prepend([root + folder for folder in folders], name) for name, folders in SEARCHED.items()}
     blas = find_spec("scipy_openblas32")  # the libraries look beside this package; it may be elsewhere
     if blas and blas.origin and "CANN_SIM_BLAS" not in base:
         found["CANN_SIM_BLAS"] = str(Path(blas.origin).parent / "lib" / "libscipy_openblas.so")

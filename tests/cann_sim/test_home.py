@@ -107,7 +107,7 @@ def test_env_prepends_to_search_paths_once() -> None:
         "CANN_INSTALL_DIR": home,
         "LD_LIBRARY_PATH": f"{home}/lib64:/a:/b",
         "PYTHONPATH": f"{home}/python/site-packages:/c",
-        "PATH": f"{home}/bin",
+        "PATH": f"{home}/bin:{home}/tools/profiler/bin",
         "CPATH": f"{home}/include",
         "LIBRARY_PATH": f"{home}/lib64",
         "PKG_CONFIG_PATH": f"{home}/lib64/pkgconfig",

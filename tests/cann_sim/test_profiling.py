@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import csv
 import ctypes
 import json
+import sqlite3
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -42,13 +45,54 @@ def test_a_session_traces_the_tasks_between_start_and_stop(rt: Runtime, session:
         rt.fill(memory, 0, 64, stream)
         rt.sync(stream)
     rt.must("aclprofDestroyConfig", chosen)
-    traces = sorted(session.iterdir())
+    traces = sorted(session.glob("*.json"))
     assert len(traces) == 2
     for trace in traces:
         events = json.loads(trace.read_text())
         assert sorted(e["name"] for e in events) == ["aclrtMemsetAsync", "half  way "]
         assert all(e["ph"] == "X" and e["dur"] >= 0 for e in events)
     rt.must("aclrtDestroyStream", stream)
+
+
+def msprof(*words: str) -> subprocess.CompletedProcess[str]:
+    command = f"{cann_sim.home()}/tools/profiler/bin/msprof"
+    return subprocess.run([command, *words], capture_output=True, text=True, check=False)
+
+
+def test_msprof_makes_tables_and_a_timeline(rt: Runtime, session: Path) -> None:
+    stream, memory, chosen = rt.stream(), rt.malloc(64), config(rt)
+    rt.must("aclprofStart", chosen)
+    for value in (1, 2):
+        rt.fill(memory, value, 64, stream)
+    rt.must("aclprofMarkEx", b"mark", 4, stream)
+    rt.sync(stream)
+    rt.must("aclprofStop", chosen)
+    rt.must("aclprofDestroyConfig", chosen)
+    (folder,) = session.glob("PROF_*_*_*")
+    assert (folder / "device_0").is_dir()
+    assert msprof("--export=on", f"--output={folder}").returncode == 0
+    (timeline,) = folder.glob("mindstudio_profiler_output/msprof_*.json")
+    events = json.loads(timeline.read_text())
+    (table,) = folder.glob("mindstudio_profiler_output/task_time_*.csv")
+    rows = list(csv.DictReader(table.open()))
+    assert [(r["kernel_name"], r["kernel_type"]) for r in rows] == [("aclrtMemsetAsync", "MEMSET_ASYNC")] * 2
+    starts = {(e["id"], e["ts"]) for e in events if e["ph"] == "s"}
+    ends = {(e["pid"], e["tid"], e["ts"]) for e in events if e["ph"] == "f"}
+    tasks = {(e["pid"], e["tid"], e["ts"]) for e in events if e["ph"] == "X" and e["name"] == "aclrtMemsetAsync"}
+    assert len(starts) == 2 and ends == tasks  # each task hangs on the moment it was queued
+    begin = float(json.loads((folder / "host" / "start_info").read_text())["collectionTimeBegin"])
+    assert all(begin <= float(ts) for _, ts in starts) and all(begin <= float(ts) for _, _, ts in tasks)
+    assert msprof("--export=on", "--type=db", f"--output={session}").returncode == 0
+    (database,) = folder.glob("msprof_*.db")
+    with sqlite3.connect(database) as base:
+        assert base.execute("SELECT COUNT(*) FROM TASK JOIN CANN_API USING (connectionId)").fetchone() == (2,)
+    base.close()
+    rt.must("aclrtDestroyStream", stream)
+
+
+def test_msprof_refuses_what_it_cannot_do(tmp_path: Path) -> None:
+    assert msprof("--export=on", f"--output={tmp_path}").returncode == 1
+    assert "only finished sessions" in msprof("--application=./a", f"--output={tmp_path}").stderr
 
 
 def test_what_is_refused(rt: Runtime, tmp_path: Path) -> None:
@@ -95,7 +139,7 @@ def test_the_profiling_library_has_the_same_functions(rt: Runtime) -> None:
 
 def names_of(session: Path) -> list[tuple[str, int]]:
     """The events of the only trace with the device they are on; -1 is the host."""
-    (trace,) = session.iterdir()
+    (trace,) = session.glob("*.json")
     return sorted((e["name"], e["pid"]) for e in json.loads(trace.read_text()))
 
 

@@ -277,9 +277,12 @@ void masked_select(Older& o) {  // (x, mask)
 }
 
 // ---- indices and orders -------------------------------------------------------------------------------------------------------
-void gather_rows(Older& o) {  // (x, indices, axis)
-  const Value x = row_of(o.in(0)), index = o.in(1).to(mt::kInt64), out = o.out(0);
+void gather_rows(Older& o) {  // (x, indices, axis); negative indices count from the end
+  const Value x = row_of(o.in(0)), index = empty(o.in(1).shape(), mt::kInt64), out = o.out(0);
+  copy(index, o.in(1));
   const int64_t axis = axes_of(o, {o.given(2) ? o.numbers(2).at(0) : o.integer("axis", 0)}, x.ndim)[0];
+  for (int64_t* i = index.ptr<int64_t>(), *end = i + index.numel(); i < end; ++i)
+    if (*i < 0) *i += x.size(axis);
   Sizes shape = x.shape();
   shape[axis] = index.numel();
   const Value made = empty(shape, x.dtype);

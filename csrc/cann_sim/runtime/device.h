@@ -100,7 +100,8 @@ size_t copy_text(const std::string& text, char* out, size_t room);
 // ---- trace
 bool tracing();
 int64_t now_ns();
-void trace_task(const char* name, int device, int stream, int64_t begin, int64_t end);
+// queued: when the host queued it, of ops and copies; else 0.
+void trace_task(const char* name, int device, int stream, int64_t begin, int64_t end, int64_t queued = 0);
 bool open_session_trace(const std::string& path);  // of a profiling session; false: the file cannot be written
 void close_session_trace();
 void flush_trace();

@@ -1,11 +1,13 @@
 // Profiling. Of a session (aclprofInit, Start, Stop, Finalize) the tasks between start and stop are written as a trace that
-// Chrome and Perfetto read; a card's binary data, which msprof turns into tables, is not made. Reports of the older interface
-// (Msprof…) are taken and dropped, as on a card where no session runs.
+// Chrome and Perfetto read, with a folder PROF_… beside it that `msprof` makes tables in (tools/msprof.py); a card's binary
+// data is not made. Reports of the older interface (Msprof…) are taken and dropped, as on a card where no session runs.
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cinttypes>
 #include <cstring>
+#include <ctime>
 
 #include "runtime/device.h"
 #include "runtime/handles.h"
@@ -38,6 +40,36 @@ bool make_folders(const std::string& path) {
   mkdir(path.c_str(), 0750);
   struct stat found;
   return !stat(path.c_str(), &found) && S_ISDIR(found.st_mode) && !access(path.c_str(), W_OK);
+}
+int64_t clock_ns(clockid_t clock) {
+  timespec t{};
+  clock_gettime(clock, &t);
+  return t.tv_sec * 1'000'000'000ll + t.tv_nsec;
+}
+
+// The folder of one run as CANN names it; letters that no other process of this user has at the same moment.
+std::string prof_folder(const Session& s, int64_t now) {
+  const time_t seconds = now / 1'000'000'000;
+  tm parts{};
+  gmtime_r(&seconds, &parts);
+  char when[32], text[96];
+  strftime(when, sizeof when, "%Y%m%d%H%M%S", &parts);
+  std::string letters;
+  for (uint64_t n = uint64_t(getpid()); letters.size() < 8; n /= 26) letters += char('A' + n % 26);
+  snprintf(text, sizeof text, "/PROF_%06d_%s%03d_%s", s.runs, when, int(now / 1'000'000 % 1000), letters.c_str());
+  return s.folder + text;
+}
+
+// What says where the trace is, and what its times are on the clock of the wall: that of the trace is steady.
+bool begin_prof_folder(const std::string& folder, const std::string& trace, const aclprofConfig& config) {
+  if (!make_folders(folder + "/host/data")) return false;
+  for (uint32_t device : config.devices) make_folders(folder + "/device_" + std::to_string(device) + "/data");
+  FILE* file = fopen((folder + "/host/start_info").c_str(), "w");
+  if (!file) return false;
+  const int64_t wall = clock_ns(CLOCK_REALTIME);
+  fprintf(file, "{\"collectionTimeBegin\": \"%" PRId64 ".%03d\", \"clockMonotonicRaw\": \"%" PRId64 "\", \"steady\": \"%" PRId64
+                "\", \"trace\": \"%s\"}\n", wall / 1000, int(wall % 1000), clock_ns(CLOCK_MONOTONIC_RAW), now_ns(), trace.c_str());
+  return !fclose(file);
 }
 int check_config(Session& s, const aclprofConfig* config, const char* function) {
   if (!config) return fail(ACL_ERROR_INVALID_PARAM, "%s: profilerConfig is NULL", function);
@@ -112,8 +144,10 @@ aclError aclprofStart(const aclprofConfig* profilerConfig) {
   std::lock_guard<std::mutex> hold(s.mutex);
   if (int code = check_config(s, profilerConfig, "aclprofStart")) return code;
   if (s.running) return fail(ACL_ERROR_PROF_ALREADY_RUN, "aclprofStart: a session runs already");
-  const std::string file = s.folder + "/cann_sim_trace_" + std::to_string(getpid()) + "_" + std::to_string(s.runs++) + ".json";
-  if (!open_session_trace(file)) return fail(ACL_ERROR_PROFILING_FAILURE, "aclprofStart: %s cannot be written", file.c_str());
+  const std::string file = "cann_sim_trace_" + std::to_string(getpid()) + "_" + std::to_string(++s.runs) + ".json";
+  const std::string folder = prof_folder(s, clock_ns(CLOCK_REALTIME));
+  if (!open_session_trace(s.folder + "/" + file) || !begin_prof_folder(folder, file, *profilerConfig))
+    return fail(ACL_ERROR_PROFILING_FAILURE, "aclprofStart: %s cannot be written", folder.c_str());
   s.running = profilerConfig;
   return 0;
 }

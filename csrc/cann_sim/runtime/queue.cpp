@@ -242,7 +242,8 @@ void Stream::run_task(Task* task) {
   } catch (const std::exception& error) {
     note_fault(*task, ACL_ERROR_RT_AICORE_EXCEPTION, error.what());
   }
-  if (tracing()) trace_task(task->name(), device.id, id, begin, modelling() ? end : now_ns());
+  if (tracing())
+    trace_task(task->name(), device.id, id, begin, modelling() ? end : now_ns(), task->always_runs ? 0 : task->queued_at);
 }
 
 void Stream::note_fault(const Task& task, int code, const char* message) noexcept {

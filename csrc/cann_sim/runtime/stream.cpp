@@ -168,6 +168,7 @@ int enqueue(aclrtStream handle, Task* task) {
     if (any_capture() && capture_task(s, task, &code)) return ++launched_by_thread, code;
     if (following_order()) task->host_knew = host_knows();
     if (modelling()) task->queued_at = host_model_time();
+    else if (tracing()) task->queued_at = now_ns();
     if (settings().mode == Mode::null && !task->always_runs && s.idle()) task->release();
     else s.push(task);
   } catch (...) {                       // no memory, or no thread for the stream: the task was not taken

@@ -21,10 +21,12 @@ struct Trace {
     first = true;
     return file;
   }
-  void write(const char* name, int device, int stream, int64_t begin, int64_t end) {
+  void write(const char* name, int device, int stream, int64_t begin, int64_t end, int64_t queued) {
     if (!file) return;
-    fprintf(file, "%s{\"name\":\"%s\",\"ph\":\"X\",\"pid\":%d,\"tid\":%d,\"ts\":%.3f,\"dur\":%.3f}", first ? "" : ",\n", name,
+    fprintf(file, "%s{\"name\":\"%s\",\"ph\":\"X\",\"pid\":%d,\"tid\":%d,\"ts\":%.3f,\"dur\":%.3f", first ? "" : ",\n", name,
             device, stream, static_cast<double>(begin) / 1e3, static_cast<double>(end - begin) / 1e3);
+    if (queued) fprintf(file, ",\"args\":{\"queued\":%.3f}", static_cast<double>(queued) / 1e3);
+    fputs("}", file);
     first = false;
     if (end - flushed < 100'000'000) return;
     fflush(file);
@@ -62,11 +64,11 @@ int64_t now_ns() {
 
 bool tracing() { return traces().on.load(std::memory_order_relaxed); }
 
-void trace_task(const char* name, int device, int stream, int64_t begin, int64_t end) {
+void trace_task(const char* name, int device, int stream, int64_t begin, int64_t end, int64_t queued) {
   Traces& t = traces();
   std::lock_guard<std::mutex> hold(t.mutex);
-  t.all.write(name, device, stream, begin, end);
-  t.session.write(name, device, stream, begin, end);
+  t.all.write(name, device, stream, begin, end, queued);
+  t.session.write(name, device, stream, begin, end, queued);
 }
 
 bool open_session_trace(const std::string& path) {
