@@ -122,3 +122,42 @@ def test_history_under_a_dispatch_mode(t, op):
              "reshape_copy": lambda x: x.t().reshape(6), "view": lambda x: x.view(6), "clone": lambda x: x.clone()}[op](x * 2)
     y.sum().backward()
     return y.requires_grad, x.grad, len(seen) > 0
+
+
+def waves(x):
+    return x.sin().exp(), x.cos().sin()
+
+
+@pytest.mark.parametrize("program", ["again", "twice", "group", "changed", "hooks", "debug", "hint"])
+@twin
+def test_runs_of_backward_over_one_checkpoint(t, program):
+    """Each run of backward replays once and gives each tensor once; the arguments are watched as saved tensors are."""
+    calls = []
+
+    def body(x):
+        calls.append(1)
+        return x.sin().exp() if program in ("debug", "hint") and len(calls) > 1 else waves(x)[0] + waves(x)[1]
+    x, seen = leaf(t), []
+    with t.autograd.graph.saved_tensors_hooks(lambda v: seen.append("pack") or v, lambda v: seen.append("unpack") or v):
+        y = part(t).checkpoint(body, x, use_reentrant=False, debug=program == "debug")
+    if program == "changed":
+        x.detach().add_(1)
+        with t.no_grad():
+            x.add_(1)
+    if program == "group":
+        with part(t).GraphExecGroup():
+            y.sum().backward(retain_graph=True)
+            refused = error(lambda: y.sum().backward(), 90)
+        return len(calls), refused, error(lambda: part(t).GraphExecGroup().__enter__())
+    if program == "twice":
+        node = y.grad_fn.next_functions[0][0]
+        return node._saved_result, error(lambda: node._saved_result)
+    refused = error(lambda: y.sum().backward(retain_graph=True), 110)
+    again = error(lambda: y.sum().backward(), 40) if program == "again" else ""
+    return len(calls), refused, again, seen
+
+
+@pytest.mark.parametrize("ops", [lambda t: [t.mm], lambda t: [t.ops.aten.mm], lambda t: 3])
+@twin
+def test_lists_of_ops_that_a_policy_refuses(t, ops):
+    return error(lambda: part(t).create_selective_checkpoint_contexts(ops(t)), 58)

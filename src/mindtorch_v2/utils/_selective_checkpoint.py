@@ -119,7 +119,10 @@ def create_selective_checkpoint_contexts(policy_fn_or_list: Callable[..., Any] |
         listed = list(policy_fn_or_list)
         for op in listed:
             if not isinstance(op, type(torch.ops.aten.detach.default)):
-                raise ValueError(f"Expected op in `op_list` to be an OpOverload but got: {op} of type {type(op)}.")
+                hint = ("Please update the OpOverloadPacket to a specific OpOverload.For example, if you have "
+                        "`torch.ops.aten.mm`, change it to `torch.ops.aten.mm.default`."
+                        if isinstance(op, type(torch.ops.aten.detach)) else "")
+                raise ValueError(f"Expected op in `op_list` to be an OpOverload but got: {op} of type {type(op)}. {hint}")
 
         def policy(ctx: SelectiveCheckpointContext, op: Any, *args: Any, **kwargs: Any) -> CheckpointPolicy:
             return CheckpointPolicy.MUST_SAVE if op in listed else CheckpointPolicy.PREFER_RECOMPUTE

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import mindtorch_v2 as torch
+from mindtorch_v2.utils._checkpoint_frame import DESCRIBE, CheckpointError, Frame, GraphExecGroup, Replay  # noqa: F401
 from mindtorch_v2.utils._selective_checkpoint import (  # noqa: F401
     SAC_IGNORED_OPS,
     CheckpointPolicy,
@@ -17,32 +18,10 @@ from mindtorch_v2.utils._selective_checkpoint import (  # noqa: F401
 __all__ = ["checkpoint", "checkpoint_sequential", "CheckpointError", "CheckpointFunction", "check_backward_validity",
            "detach_variable", "get_device_states", "set_device_states", "noop_context_fn", "set_checkpoint_early_stop",
            "DefaultDeviceType", "set_checkpoint_debug_enabled", "CheckpointPolicy", "SelectiveCheckpointContext",
-           "create_selective_checkpoint_contexts", "SAC_IGNORED_OPS"]
+           "create_selective_checkpoint_contexts", "SAC_IGNORED_OPS", "GraphExecGroup"]
 
 _early_stop: bool | None = None                  # what the innermost set_checkpoint_early_stop says
 _debug: bool | None = None
-
-
-class _Replay:
-    """Runs fn again with the random state and the autocast state it had the first time."""
-
-    def __init__(self, preserve_rng_state: bool, context: Any) -> None:
-        self.state = (torch.get_rng_state(), torch._C._npu_rng_states()) if preserve_rng_state else None
-        self.autocast = [torch.autocast(kind, torch.get_autocast_dtype(kind), torch.is_autocast_enabled(kind))
-                         for kind in ("cpu", "npu")]
-        self.context = context
-
-    @contextlib.contextmanager
-    def again(self) -> Any:
-        with contextlib.ExitStack() as stack:
-            for block in self.autocast:
-                stack.enter_context(block)
-            if self.state is not None:
-                stack.enter_context(torch.random.fork_rng())
-                torch.set_rng_state(self.state[0])
-                torch._C._npu_set_rng_states(self.state[1])
-            stack.enter_context(self.context)
-            yield
 
 
 class CheckpointFunction(torch.autograd.Function):
@@ -50,7 +29,7 @@ class CheckpointFunction(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, fn: Callable[..., Any], preserve: bool, *args: Any) -> Any:
-        ctx.fn, ctx.replay = fn, _Replay(preserve, contextlib.nullcontext())
+        ctx.fn, ctx.replay = fn, Replay(preserve, contextlib.nullcontext())
         ctx.args = [None if isinstance(a, torch.Tensor) else a for a in args]
         ctx.places = [i for i, a in enumerate(args) if isinstance(a, torch.Tensor)]
         ctx.save_for_backward(*(args[i] for i in ctx.places))
@@ -77,66 +56,6 @@ class CheckpointFunction(torch.autograd.Function):
         return (None, None) + tuple(a.grad if isinstance(a, torch.Tensor) else None for a in args)
 
 
-class CheckpointError(RuntimeError):
-    """The replay did not do what forward had done."""
-
-
-class _Stop(Exception):
-    """Stops a recomputation that has produced all tensors that backward needs."""
-
-
-_DESCRIBE: dict[str, Callable[[Any], Any]] = {
-    "default": lambda x: {"shape": x.shape, "dtype": x.dtype, "device": x.device}, "none": lambda x: None}
-
-
-class _Frame:
-    """One checkpointed call: saved tensors are numbered in forward and found again by number in the replay."""
-
-    def __init__(self, run: Callable[[], Any], replay: _Replay, describe: Callable[[Any], Any], early_stop: bool) -> None:
-        self.run, self.replay, self.describe, self.early_stop = run, replay, describe, early_stop
-        self.saved: list[Any] = []               # what forward saved, described
-        self.found: list[Any] | None = None
-
-    def pack(self, x: Any) -> int:
-        self.saved.append(self.describe(x))
-        return len(self.saved) - 1
-
-    def unpack(self, number: int) -> Any:
-        if self.found is None:
-            found = self.recompute()
-            self.check(found)
-            self.found = found
-        return self.found[number]
-
-    def recompute(self) -> list[Any]:
-        found: list[Any] = []
-
-        def keep(x: Any) -> int:
-            if len(found) == len(self.saved):
-                raise CheckpointError("torch.utils.checkpoint: trying to save more tensors during recomputation than during "
-                                      "the original forward pass.")
-            found.append(x.detach())
-            if self.early_stop and len(found) == len(self.saved):
-                raise _Stop
-            return len(found) - 1
-        with contextlib.suppress(_Stop), self.replay.again(), torch.enable_grad(), \
-                torch.autograd.graph.saved_tensors_hooks(keep, lambda i: found[i]):
-            self.run()
-        return found
-
-    def check(self, found: list[Any]) -> None:
-        if len(found) != len(self.saved):
-            raise CheckpointError("torch.utils.checkpoint: A different number of tensors was saved during the original "
-                                  f"forward and recomputation.\nNumber of tensors saved during forward: {len(self.saved)}\n"
-                                  f"Number of tensors saved during recomputation: {len(found)}.")
-        wrong = [(i, was, now) for i, (was, now) in enumerate(zip(self.saved, map(self.describe, found))) if was != now]
-        if wrong:
-            shown = "".join(f"tensor at position {i}:\nsaved metadata: {was}\nrecomputed metadata: {now}\n"
-                            for i, was, now in wrong)
-            raise CheckpointError("torch.utils.checkpoint: Recomputed values for the following tensors have different "
-                                  f"metadata than during the forward pass.\n{shown}")
-
-
 def noop_context_fn() -> tuple[Any, Any]:
     """The contexts of forward and replay where none are given."""
     return contextlib.nullcontext(), contextlib.nullcontext()
@@ -159,16 +78,14 @@ def checkpoint(function: Callable[..., Any], *args: Any, use_reentrant: bool | N
         if context_fn is not noop_context_fn or debug:
             raise ValueError("Passing `context_fn` or `debug` is only supported when use_reentrant=False.")
         return CheckpointFunction.apply(function, preserve_rng_state, *args)
-    if determinism_check not in _DESCRIBE:
-        raise ValueError(f"determinism_check should be one of {list(_DESCRIBE)}, but got {determinism_check}")
-    if debug:
-        raise NotImplementedError("[checkpoint] debug=True, which lists the ops of forward and replay side by side, does not "
-                                  "exist here")
+    if determinism_check not in DESCRIBE:
+        raise ValueError(f"determinism_check should be one of {list(DESCRIBE)}, but got {determinism_check}")
+    if debug and context_fn is not noop_context_fn:
+        raise ValueError("debug=True is incompatible with non-default context_fn")
     first, second = context_fn()
-    frame = _Frame(lambda: function(*args, **kwargs), _Replay(preserve_rng_state, second), _DESCRIBE[determinism_check],
-                   early_stop if _early_stop is None else _early_stop)
-    with torch.autograd.graph.saved_tensors_hooks(frame.pack, frame.unpack), first:
-        return function(*args, **kwargs)
+    frame = Frame(function, args, kwargs, Replay(preserve_rng_state, second), DESCRIBE[determinism_check],
+                  early_stop if _early_stop is None else _early_stop, debug)
+    return frame.forward(args, first)
 
 
 @contextlib.contextmanager
@@ -221,6 +138,12 @@ class DefaultDeviceType:
         return DefaultDeviceType._default_device_type
 
 
+def _infer_device_type(*args: Any) -> str:
+    """The kind of the first device other than the cpu among the tensors; the default's where there is none."""
+    kinds = [x.device.type for x in torch.utils._pytree.tree_leaves(args) if isinstance(x, torch.Tensor)]
+    return next((kind for kind in kinds if kind != "cpu"), DefaultDeviceType.get_device_type())
+
+
 def get_device_states(*args: Any) -> tuple[list[int], list[Any]]:
     """The devices of the tensors among the arguments, other than the cpu, and their random states."""
     found = sorted({x.get_device() for x in torch.utils._pytree.tree_leaves(args)
@@ -241,6 +164,13 @@ def set_device_states(devices: Sequence[int], states: Sequence[Any], *, device_t
 def checkpoint_sequential(functions: Any, segments: int, input: Any, use_reentrant: bool | None = None,
                           **kwargs: Any) -> Any:
     """A Sequential in checkpointed segments."""
+    if use_reentrant is None:
+        warnings.warn("torch.utils.checkpoint.checkpoint_sequential: the use_reentrant parameter should be passed explicitly. "
+                      "In version 2.9 we will raise an exception if use_reentrant is not passed. use_reentrant=False is "
+                      "recommended, but if you need to preserve the current default behavior, you can pass "
+                      "use_reentrant=True. Refer to docs for more details on the differences between the two variants.",
+                      stacklevel=2)
+        use_reentrant = True
     parts: Sequence[Any] = list(functions.children()) if isinstance(functions, torch.nn.Sequential) else list(functions)
 
     def segment(start: int, end: int) -> Callable[[Any], Any]:
