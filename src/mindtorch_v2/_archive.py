@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import gzip
 import io
 import mmap as _mmap
 import os
@@ -113,7 +114,10 @@ class Archive:
         ):
             found = tail.rfind(b"PK\5\6", 0, found)
         if found < 0:
-            raise self.error("failed finding central directory: the archive is truncated, or not one")
+            raise RuntimeError("PytorchStreamReader failed reading zip archive: failed finding central directory. If you are "
+                               "seeing this error, there is a high likelihood that your checkpoint file is corrupted. This can "
+                               "happen if the checkpoint was not saved properly, was transferred incorrectly, or the file was "
+                               f"modified after saving. ({self.name})")
         count, size, offset = struct.unpack_from("<10xHII", tail, found)
         end = begin + found
         if count == 0xFFFF or _SATURATED in (size, offset):
@@ -241,7 +245,8 @@ class Archive:
 def read_storage(file: BoundedFile, nbytes: int) -> Any:
     """A CPU storage with the next bytes of a file, which must have them."""
     if not 0 <= nbytes <= file.left():
-        raise RuntimeError(f"[load] {file.name}: expected {nbytes} bytes of a storage, the file has {file.left()} more")
+        missing = nbytes - file.left()
+        raise RuntimeError(f"unexpected EOF, expected {missing} more bytes. The file might be corrupted. ({file.name})")
     storage = torch.UntypedStorage(nbytes)
     file.fill(memoryview(storage))
     return storage
@@ -301,6 +306,11 @@ class WholeWriter:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.file, name)
 
+    def seek(self, place: int, whence: int = 0) -> int:
+        if isinstance(self.file, gzip.GzipFile):  # it says that it is seekable, and goes forward only
+            raise io.UnsupportedOperation("seek")
+        return self.file.seek(place, whence)
+
     def write(self, data: Any) -> int:
         view = memoryview(data).cast("B")
         done = 0
@@ -353,6 +363,11 @@ def _sync_folder(folder: str) -> None:
 
 def in_memory(file: IO[bytes]) -> IO[bytes]:
     """A file that can be sought, from its end as well (a GzipFile cannot): itself, or all of its bytes."""
+    for name in ("seek", "tell"):
+        if not hasattr(file, name):
+            raise AttributeError(f"'{type(file).__name__}' object has no attribute '{name}'. You can only torch.load from a file "
+                                 "that is seekable. Please pre-load the data into a buffer like io.BytesIO and try to load "
+                                 "from it instead.")
     if not file.seekable():
         return io.BytesIO(file.read())
     begin = file.tell()

@@ -204,7 +204,7 @@ def weights_only(asked: bool | None, default: bool) -> bool:
     if restrict and trust:
         raise RuntimeError(f"Only one of `{names[0]}` or `{names[1]}` should be set, but both were set.")
     if trust and asked is None:
-        warnings.warn(f"Environment variable {names[1]} detected, since the `weights_only` argument was not explicitly "
+        warnings.warn(f"Environment variable {names[1]} detected, since the`weights_only` argument was not explicitly "
                       "passed to `torch.load`, forcing weights_only=False.", UserWarning, stacklevel=3)
         return False
     return restrict or (default if asked is None else bool(asked))

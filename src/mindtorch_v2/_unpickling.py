@@ -7,6 +7,7 @@ and no import: what a file names is found in a table or refused. Memory and time
 from __future__ import annotations
 
 import pickle
+import warnings
 from _compat_pickle import IMPORT_MAPPING, NAME_MAPPING
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator
@@ -14,7 +15,7 @@ from contextlib import contextmanager
 from functools import cache
 from pickle import UnpicklingError
 from struct import unpack
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 import mindtorch_v2 as torch
 
@@ -42,13 +43,29 @@ _safe_globals: dict[str, Any] = {}
 def add_safe_globals(safe_globals: list[Any]) -> None:
     """Allow classes and functions, or (object, "module.name") pairs, in weights_only loads."""
     for item in safe_globals:
-        value, name = item if isinstance(item, tuple) else (item, _full_name(item))
-        _safe_globals[name] = value
+        pair = item if isinstance(item, tuple) else (item, _full_name(item))
+        if len(pair) == 2 and isinstance(pair[1], str):
+            _safe_globals[pair[1]] = pair[0]
+        else:
+            _safe_globals[f"<{id(item)}>"] = _NoGlobal(item)
+
+
+class _NoGlobal(NamedTuple):
+    """What was given to add_safe_globals and names nothing: as in torch, the first load that asks refuses it."""
+    item: tuple[Any, ...]
+
+    def refuse(self) -> None:
+        """Says what is wrong."""
+        if len(self.item) != 2:
+            raise ValueError("Expected tuple of length 2 (global, str of callable full path), but got tuple of length: "
+                             f"{len(self.item)}")
+        raise TypeError(f"Expected second item in tuple to be str of callable full path, but got: {type(self.item[1])}")
 
 
 def get_safe_globals() -> list[Any]:
     """What add_safe_globals has allowed."""
-    return [v if _full_name(v) == name else (v, name) for name, v in _safe_globals.items()]
+    return [v.item if isinstance(v, _NoGlobal) else v if _full_name(v) == name else (v, name)
+            for name, v in _safe_globals.items()]
 
 
 def clear_safe_globals() -> None:
@@ -123,6 +140,15 @@ class WeightsUnpickler:
             return self.stack.pop()
         except IndexError as error:  # of a stack: constructors are called apart
             raise UnpicklingError("a pickle that takes more from its stack than it put there") from error
+
+    def protocol(self) -> None:
+        """The protocol; torch's own reader knows most of the opcodes of 2."""
+        version = self.take(1)[0]
+        expect(version <= pickle.HIGHEST_PROTOCOL, "a protocol of pickle that is known")
+        if version != 2:
+            warnings.warn(f"Detected pickle protocol {version} in the checkpoint, which was not the default pickle protocol used "
+                          "by `torch.load` (2). The weights_only Unpickler might not support all instructions implemented by "
+                          "this protocol, please file an issue for adding support if you encounter this.", stacklevel=2)
 
     # ---- reading ----
 
@@ -269,6 +295,9 @@ class WeightsUnpickler:
             raise UnpicklingError(
                 f"Trying to load unsupported GLOBAL {shown(full)} whose module {module} is blocked."
             )
+        for known in _safe_globals.values():
+            if isinstance(known, _NoGlobal):
+                known.refuse()
         if full in _safe_globals:
             return _safe_globals[full]
         if full in listed_globals():
@@ -385,7 +414,7 @@ def _handlers() -> dict[bytes, Callable[[WeightsUnpickler], Any]]:
 
     u = WeightsUnpickler
     table: dict[str, Callable[[WeightsUnpickler], Any]] = {
-        "PROTO": lambda m: expect(m.take(1)[0] <= pickle.HIGHEST_PROTOCOL, "a protocol of pickle that is known"),
+        "PROTO": u.protocol,
         "FRAME": lambda m: m.take(8), "MARK": u.mark, "POP": lambda m: m.stack.pop(), "POP_MARK": u.items,
         "NONE": constant(None), "NEWTRUE": constant(True), "NEWFALSE": constant(False), "EMPTY_TUPLE": constant(()),
         "BININT": push(lambda m: m.number("<i", 4)), "BININT1": push(lambda m: m.take(1)[0]),
@@ -482,9 +511,10 @@ def _why_refused(reason: str) -> str:
                 "the `weights_only` argument in `torch.load` from `False` to `True`. Re-running `torch.load` with `weights_only` "
                 f"set to `False` will likely succeed, but {_DANGER}\n\t(2) Alternatively, to load with `weights_only=True` please "
                 f"check the recommended steps in the following error message.\n\tWeightsUnpickler error: {reason}\n\n{_DOCS}")
-    asked = "" if "is blocked" in reason else "WeightsUnpickler error: "
-    return (f"Weights only load failed. Re-running `torch.load` with `weights_only` set to `False` will likely succeed, but "
-            f"{_DANGER}\n {asked}{reason}\n\n{_DOCS}")
+    asked = "\n\n" if "is blocked" in reason else "\n WeightsUnpickler error: "
+    return ("Weights only load failed. In PyTorch 2.6, we changed the default value of the `weights_only` argument in "
+            "`torch.load` from `False` to `True`. Re-running `torch.load` with `weights_only` set to `False` will likely "
+            f"succeed, but {_DANGER}\n{asked}{reason}\n\n{_DOCS}")
 
 
 _DANGER = "it can result in arbitrary code execution. Do it only if you got the file from a trusted source."

@@ -43,6 +43,7 @@ from ._pickling import TensorPickler, location_tag
 from ._rebuilding import INT64_END, StorageType, deferred_sparse_checks, expect, shown
 from ._unpickling import (  # noqa: F401
     Source,
+    WeightsUnpickler,
     add_safe_globals,
     clear_safe_globals,
     get_safe_globals,
@@ -362,7 +363,9 @@ def _load(file: IO[bytes], name: str, map_location: MapLocation, weights_only: b
     if magic == b"PK\x03\x04":
         return _load_zip(file, name, restore, weights_only, mmap, *how)
     if mmap:
-        raise RuntimeError("mmap can only be used with files saved in the zip format")
+        raise RuntimeError(f"mmap can only be used with files saved with `torch.save({name}, "
+                           "_use_new_zipfile_serialization=True), please torch.save your checkpoint with this option in order to "
+                           "use mmap.")
     if not magic:
         raise EOFError(f"Ran out of input: {name} is empty")
     _refuse_others(name, file)

@@ -372,7 +372,7 @@ FILES = {
     "lfs": (b"version https://git-lfs.github.com/spec/v1\noid sha256:1", "is no checkpoint: it is a pointer of Git LFS.*git lfs pull"),
     "gzip": (gzip.compress(b"x"), "is no checkpoint: it is a gzip file: unpack it first"),
     "safetensors": (struct.pack("<Q", 30) + json.dumps({"w": {"dtype": "F32"}}).encode(), r"safetensors.torch.load_file reads it"),
-    "cut": (b"PK\x03\x04abc", "failed finding central directory: the archive is truncated, or not one"),
+    "cut": (b"PK\x03\x04abc", "PytorchStreamReader failed reading zip archive: failed finding central directory"),
     "text": (b"epoch 3\n", "is no checkpoint: it begins with b'epoch 3"),
 }  # fmt: skip
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import gzip
 import io
 import os
 import pickle
@@ -275,3 +276,13 @@ def test_what_is_said_of_a_global_that_is_not_allowed() -> None:
             assert words in said
     with pytest.raises(RuntimeError, match=r"don't know how to restore data location of torch.storage.UntypedStorage .tagged with"):
         loaded(mt.ones(1), map_location="nowhere")
+
+
+@pytest.mark.parametrize("zipped", [True, False])
+def test_files_that_are_written_forward_only(zipped: bool, tmp_path: Path) -> None:
+    """A GzipFile says that it can seek; both libraries read what was written into one."""
+    with gzip.open(tmp_path / "x.gz", "wb") as file:
+        mt.save({"w": mt.arange(4.0)}, file, _use_new_zipfile_serialization=zipped)
+    for lib in (mt, torch):
+        with gzip.open(tmp_path / "x.gz", "rb") as file:
+            assert lib.load(file)["w"].tolist() == [0, 1, 2, 3]
