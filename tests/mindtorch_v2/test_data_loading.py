@@ -78,3 +78,12 @@ def test_a_stream_longer_than_it_said() -> None:
 def test_more_workers_than_processors() -> None:
     with pytest.warns(UserWarning, match="This DataLoader will create 4000 worker processes in total. Our suggested max"):
         mt.utils.data.DataLoader([1, 2], num_workers=4000)
+
+
+def test_parts_of_a_pass_have_the_names_of_torch() -> None:
+    loader = torch.utils.data.DataLoader(list(range(4)), batch_size=2)
+    ours = mt.utils.data.DataLoader(list(range(4)), batch_size=2)
+    theirs, found = iter(loader), iter(ours)
+    next(theirs), next(found)
+    for name in ("_num_yielded", "_timeout", "_drop_last", "_dataset_kind", "_auto_collation", "_num_workers"):
+        assert getattr(found, name) == getattr(theirs, name), name

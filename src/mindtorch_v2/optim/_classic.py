@@ -254,6 +254,8 @@ class Muon(OneByOneOptimizer):
     def _update(self, param: Tensor, grad: Tensor, group: dict[Any, Any]) -> None:
         if param.is_complex():
             raise RuntimeError("Muon does not support complex parameters")
+        if grad.is_sparse:
+            raise RuntimeError("Muon does not support sparse gradients")
         state, lr, momentum = self.state[param], option_for(param, group, group["lr"]), group["momentum"]
         if "momentum_buffer" not in state:
             state["momentum_buffer"] = like(grad)

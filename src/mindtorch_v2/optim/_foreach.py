@@ -204,9 +204,10 @@ class ForeachOptimizer(Optimizer):
                 "`fused=True` requires all the params to be floating point Tensors of supported "
                 f"devices: {FUSED_DEVICES} but {param.dtype} and {param.device.type}"
             )
+        made = self._init_state(param, group)       # may refuse the parameter, which then has no state
         state = self.state[param]
         state["step"] = new_step(param.device if group.get("capturable") else "cpu")
-        state.update(self._init_state(param, group))
+        state.update(made)
         if group.get("capturable"):
             for name in self.counters:
                 state[name] = state[name].to(param.device)

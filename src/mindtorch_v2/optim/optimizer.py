@@ -172,6 +172,7 @@ class Optimizer:
 
     def __init__(self, params: ParamsT, defaults: dict[str, Any]) -> None:
         self.defaults = defaults
+        self._zero_grad_profile_name = f"Optimizer.zero_grad#{self.__class__.__name__}.zero_grad"
         for table in _HOOK_TABLES:
             setattr(self, table, OrderedDict())
         if isinstance(params, torch.Tensor):
@@ -244,10 +245,11 @@ class Optimizer:
         for hook in self._optimizer_state_dict_pre_hooks.values():
             hook(self)
         index: dict[int, int] = {}
-        groups = []
+        groups, start = [], 0
         for group in self.param_groups:
-            for param in group["params"]:
-                index.setdefault(id(param), len(index))
+            params = group["params"]                        # of one that is there twice, the last place counts
+            index.update({id(p): i for i, p in enumerate(params, start) if id(p) not in index})
+            start += len(params)
             packed = {key: value for key, value in group.items() if key != "params"}
             packed["params"] = [index[id(param)] for param in group["params"]]
             groups.append(packed)
@@ -346,6 +348,11 @@ class Optimizer:
 
     _cuda_graph_capture_health_check = _accelerator_graph_capture_health_check      # its name of before
 
+    @staticmethod
+    def profile_hook_step(func: Callable[..., Any]) -> Callable[..., Any]:
+        """A step that runs the hooks of its optimizer."""
+        return _hooked(func)
+
     def _patch_step_function(self) -> None:
         """Let the step of this class run hooks: for subclasses that do not call __init__ and give themselves a step."""
         cls = type(self)
@@ -420,7 +427,7 @@ class Optimizer:
             raise ValueError(
                 "all optimizer param groups should be with/without names. "
                 f"cannot add param group with{'' if 'param_names' in param_group else 'out'} names "
-                f"to the optimizer with{'' if 'param_names' in groups[0] else 'out'} names"
+                "to the optimizer"
             )
         self.param_groups.append(param_group)
 

@@ -198,6 +198,35 @@ def _inject_property(module: Module, name: str) -> None:
     setattr(type(module), name, property(get, set_))
 
 
+def _check_added(before: Tensor, parametrization: Any, name: str) -> None:
+    """Refuse one more map that changes the shape or dtype of what it is given, there or back."""
+    after = parametrization(before)
+    if not isinstance(after, torch.Tensor):
+        raise ValueError(f"A parametrization must return a tensor. Got {type(after).__name__}.")
+    for what in ("dtype", "shape"):
+        old, new = getattr(before, what), getattr(after, what)
+        if old != new:
+            raise ValueError(
+                f"Registering a parametrization may not change the {what} of the tensor, unless the "
+                f"`unsafe` flag is enabled.\n{name}.{what}: {old}\nparametrization({name}).{what}: {new}"
+            )
+    if not hasattr(parametrization, "right_inverse"):
+        return
+    try:
+        back = parametrization.right_inverse(after)
+    except NotImplementedError:
+        return
+    if not isinstance(back, torch.Tensor):
+        raise ValueError(f"parametrization.right_inverse must return a tensor. Got: {type(back).__name__}")
+    for what in ("dtype", "shape"):
+        old, new = getattr(before, what), getattr(back, what)
+        if old != new:
+            raise ValueError(
+                f"The tensor returned by parametrization.right_inverse must have the same {what} as {name}, "
+                f"unless the `unsafe` flag is enabled.\n{name}.{what}: {old}\nreturned {what}: {new}"
+            )
+
+
 def register_parametrization(
     module: Module, tensor_name: str, parametrization: Module, *, unsafe: bool = False
 ) -> Module:
@@ -206,14 +235,7 @@ def register_parametrization(
     if is_parametrized(module, tensor_name):
         maps = module.parametrizations[tensor_name]
         if not unsafe:
-            before = getattr(module, tensor_name)
-            after = parametrization(before)
-            if not isinstance(after, torch.Tensor):
-                raise ValueError(
-                    f"A parametrization must return a tensor. Got {type(after).__name__}."
-                )
-            _check_same("dtype", before.dtype, after.dtype)
-            _check_same("shape", before.shape, after.shape)
+            _check_added(getattr(module, tensor_name), parametrization, f"module.{tensor_name}")
         maps.append(parametrization)
         maps.unsafe |= unsafe
     elif tensor_name in module._buffers or tensor_name in module._parameters:

@@ -125,6 +125,11 @@ def invert_permutation(permutation: Tensor | None) -> Tensor | None:
 
 
 def _check_lengths(lengths: Tensor, batch: int) -> list[int]:
+    if lengths.dim() != 1 or lengths.device.type != "cpu":
+        raise RuntimeError(
+            f"'lengths' argument should be a 1D CPU int64 tensor, but got {lengths.dim()}D "
+            f"{lengths.device.type} Long tensor"
+        )
     values = lengths.tolist()
     if len(values) != batch:
         raise RuntimeError(
@@ -229,6 +234,17 @@ def pad_sequence(
     sequences = list(sequences)
     if not sequences:
         raise RuntimeError("received an empty list of sequences")
+    for i, s in enumerate(sequences):
+        if not isinstance(s, torch.Tensor):
+            raise TypeError(f"expected Tensor as element {i} in argument 0, but got {type(s).__name__}")
+    first = sequences[0].shape
+    for s in sequences[1:]:
+        for dim, (a, b) in enumerate(zip(first[1:], s.shape[1:]), 1):
+            if a != b:
+                raise RuntimeError(
+                    f"The size of tensor a ({a}) must match the size of tensor b ({b}) at "
+                    f"non-singleton dimension {dim}"
+                )
     longest = max(s.size(0) for s in sequences)
     padded = []
     for s in sequences:
@@ -246,7 +262,7 @@ def unpad_sequence(
     """The sequences of a padded batch, each with its own length."""
     if not batch_first:
         padded_sequences = padded_sequences.transpose(0, 1)
-    return [s[:n] for s, n in zip(padded_sequences.unbind(0), lengths.tolist())]
+    return [s[:n].clone(memory_format=torch.contiguous_format) for s, n in zip(padded_sequences.unbind(0), lengths.tolist())]
 
 
 def pack_sequence(sequences: list[Tensor], enforce_sorted: bool = True) -> PackedSequence:

@@ -46,6 +46,22 @@ def _with_tied(places: dict[Any, Any], given: dict[str, Tensor]) -> dict[str, Te
     return result
 
 
+def _check_given(module: Module, places: dict[Any, Any], given: dict[str, Tensor]) -> None:
+    """Refuse names that lead nowhere and values that are no tensors, as torch does while it puts them in."""
+    for name, value in given.items():
+        if name in places:
+            if value is not None and not isinstance(value, torch.Tensor):
+                raise TypeError(f"{value} is not an instance of torch.Tensor")
+            continue
+        if name == "":
+            raise KeyError('tensor name can\'t be empty string ""')
+        owner = module
+        for part in name.split(".")[:-1]:
+            if part not in owner._modules:
+                raise AttributeError(f"{owner._get_name()} has no attribute `{part}`")
+            owner = owner._modules[part]
+
+
 @contextmanager
 def _reparametrize_module(
     module: Module,
@@ -55,12 +71,13 @@ def _reparametrize_module(
 ) -> Iterator[None]:
     places = _tables(module)
     given = parameters_and_buffers
+    _check_given(module, places, given)
     if tie_weights:
         given = _with_tied(places, given)
     if strict:
         # Names of one shared tensor count as given when one of them is.
-        unexpected = [name for name in given if name not in places]
-        missing = [n for n, (t, k) in places.items() if n not in given and t[k] is not None]
+        unexpected = sorted(name for name in given if name not in places)
+        missing = sorted(n for n, (t, k) in places.items() if n not in given and t[k] is not None)
         errors = []
         for word, names in (("Unexpected", unexpected), ("Missing", missing)):
             if names:

@@ -2,7 +2,7 @@
 from mindtorch_v2.utils.data import _utils, datapipes, graph, graph_settings
 from mindtorch_v2.utils.data._utils.collate import default_collate, default_convert
 from mindtorch_v2.utils.data._utils.worker import get_worker_info
-from mindtorch_v2.utils.data.dataloader import DataLoader
+from mindtorch_v2.utils.data.dataloader import DataLoader, _DatasetKind  # noqa: F401
 from mindtorch_v2.utils.data.datapipes._decorator import functional_datapipe
 from mindtorch_v2.utils.data.datapipes.datapipe import IterDataPipe, MapDataPipe
 from mindtorch_v2.utils.data.dataset import (
@@ -24,3 +24,8 @@ from mindtorch_v2.utils.data.sampler import (
     SubsetRandomSampler,
     WeightedRandomSampler,
 )
+
+__all__ = ["BatchSampler", "ChainDataset", "ConcatDataset", "DataLoader", "Dataset", "DistributedSampler", "IterDataPipe",
+           "IterableDataset", "MapDataPipe", "RandomSampler", "Sampler", "SequentialSampler", "StackDataset", "Subset",
+           "SubsetRandomSampler", "TensorDataset", "WeightedRandomSampler", "default_collate", "default_convert",
+           "functional_datapipe", "get_worker_info", "random_split"]

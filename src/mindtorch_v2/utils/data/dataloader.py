@@ -10,6 +10,7 @@ import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from multiprocessing import connection, reduction
+from operator import attrgetter
 from typing import Any, Generic, TypeVar
 
 import mindtorch_v2 as torch
@@ -23,6 +24,7 @@ from mindtorch_v2.utils.data.dataset import Dataset, IterableDataset
 from mindtorch_v2.utils.data.sampler import BatchSampler, RandomSampler, Sampler, SequentialSampler
 
 POLL_S = MP_STATUS_CHECK_INTERVAL
+__all__ = ["DataLoader", "get_worker_info", "default_collate", "default_convert"]
 _T_co = TypeVar("_T_co", covariant=True)
 _collate_fn_t = Callable[[list[Any]], Any]
 _worker_init_fn_t = Callable[[int], None]
@@ -234,6 +236,18 @@ class _BaseDataLoaderIter:
 
     def next_batch(self) -> Any:
         raise NotImplementedError
+
+
+_ITERATOR_NAMES = {"_workers": "processes", "_num_yielded": "given", "_sampler_iter": "indices", "_pin_memory": "pin",
+                   "_base_seed": "seed", "_worker_result_queue": "results", "_IterableDataset_len_called": "promised",
+                   "_rcvd_idx": "taken", "_send_idx": "sent", "_workers_status": "active", "_shutdown": "closed"}
+_LOADER_NAMES = {"_timeout": "timeout", "_collate_fn": "collate_fn", "_drop_last": "drop_last", "_dataset": "dataset",
+                 "_persistent_workers": "persistent_workers", "_num_workers": "num_workers", "_dataset_kind": "_dataset_kind",
+                 "_prefetch_factor": "prefetch_factor", "_index_sampler": "_index_sampler", "_in_order": "in_order",
+                 "_auto_collation": "_auto_collation"}
+for _names, _path in ((_ITERATOR_NAMES, "{}"), (_LOADER_NAMES, "loader.{}")):
+    for _theirs, _ours in _names.items():        # what torch calls the parts of a pass
+        setattr(_BaseDataLoaderIter, _theirs, property(attrgetter(_path.format(_ours))))
 
 
 class _SingleProcessDataLoaderIter(_BaseDataLoaderIter):

@@ -10,6 +10,8 @@ from typing import Any, Generic, TypeVar
 
 import mindtorch_v2 as torch
 
+__all__ = ["Dataset", "IterableDataset", "TensorDataset", "StackDataset", "ConcatDataset", "ChainDataset", "Subset",
+           "random_split"]
 T_co = TypeVar("T_co", covariant=True)
 
 

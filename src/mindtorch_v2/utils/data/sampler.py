@@ -7,6 +7,7 @@ from typing import Any, Generic, TypeVar
 
 import mindtorch_v2 as torch
 
+__all__ = ["BatchSampler", "RandomSampler", "Sampler", "SequentialSampler", "SubsetRandomSampler", "WeightedRandomSampler"]
 _T_co = TypeVar("_T_co", covariant=True)
 
 

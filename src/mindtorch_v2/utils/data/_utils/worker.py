@@ -18,13 +18,15 @@ from mindtorch_v2.utils.data._utils.fetch import fetcher
 PARENT_CHECK_S = 1.0     # how often a worker looks whether its parent is alive
 
 
-@dataclass
+@dataclass(frozen=True)
 class WorkerInfo:
     """Which worker this process is: id, num_workers, seed, dataset."""
     id: int
     num_workers: int
     seed: int
     dataset: Any
+    rng: Any = None
+    worker_method: str = "multiprocessing"
 
 
 _worker_info: WorkerInfo | None = None
