@@ -118,7 +118,7 @@ _AUTOGRAD_NAMES = (
     "CreationMeta _push_saved_tensors_default_hooks _pop_saved_tensors_default_hooks "
     "_saved_tensors_hooks_get_disabled_error_message _saved_tensors_hooks_is_enabled "
     "_saved_tensors_hooks_disable _saved_tensors_hooks_enable _unsafe_set_version_counter _supported_activities "
-    "kineto_available")
+    "_top_saved_tensors_default_hooks _get_sequence_nr kineto_available")
 _deferred.defer(_C.__name__, {"PyTorchFileReader": "_file_records", "PyTorchFileWriter": "_file_records",
                               "_AutoDispatchBelowAutograd": "_library.operator",
                               "_AutoDispatchBelowADInplaceOrView": "_library.operator",

@@ -203,6 +203,16 @@ def _saved_tensors_hooks_enable() -> None:
     _core._forbid_saved_hooks(None)
 
 
+def _top_saved_tensors_default_hooks(ignore_is_tracing: bool) -> tuple[Any, Any] | None:
+    """The innermost pack and unpack hooks."""
+    return _core._core._current_saved_hooks()
+
+
+def _get_sequence_nr() -> int:
+    """The number that the next node gets."""
+    return torch.ones((), requires_grad=True).clone().grad_fn._sequence_nr() + 1
+
+
 def _unsafe_set_version_counter(tensors: Any, versions: Any) -> None:
     """Sets the versions of tensors."""
     for x, version in zip((tensors,) if isinstance(tensors, torch.Tensor) else tensors,

@@ -228,11 +228,6 @@ class Tensor(TensorMethods):
         start = _C._data_address(self)
         return start + self.storage_offset() * self.element_size() if start else 0
 
-    @property
-    def grad_dtype(self) -> Any:
-        """The dtype of .grad: the tensor's own."""
-        return self.dtype
-
     def module_load(self, other: Tensor, assign: bool = False) -> Tensor:
         """What load_state_dict puts in this tensor's place: other, or its values in this tensor's class."""
         return other.detach() if assign else self.copy_(other).detach()

@@ -35,6 +35,22 @@ PROGRAMS = [
     "    a=x.clone(); y=a**2; torch.add(torch.ones(2),1,out=a.detach()); y.sum().backward()\nx.grad",
     "x=torch.ones(2)\nwith torch.autograd._unsafe_preserve_version_counter(x): x.add_(1)\nx._version",
     "with torch.autograd.grad_mode.set_multithreading_enabled(False): r=torch.is_grad_enabled()\nr",
+    function("ctx.mark_dirty(x); x.mul_(2); return x, x*2", "return g, g", "F.apply((x*1)[:1])"), "x=torch.ones(2)\nx.sum().backward(3)",
+    "x=torch.ones(2,requires_grad=True)\ntorch.autograd.grad(x.sum(), {'a': x})",
+    "x=torch.ones(2,requires_grad=True)\ntorch.autograd.grad(x.sum(), [x, 3])",
+    "x=torch.ones(2,requires_grad=True)\n(x*2).grad_fn(None)",
+    "x=torch.ones(2,requires_grad=True)\nx.grad_dtype=torch.double; (x*2).sum().backward()\nx.grad, x.grad_dtype",
+    "x=torch.ones(2,requires_grad=True)\nx.grad_dtype=None; x.grad=torch.ones(2).half()\nx.grad, x.grad_dtype",
+    "x=torch.ones(2,requires_grad=True)\nx.grad_dtype=torch.bfloat16; torch.autograd.grad((x*2).sum(), x)",
+    "x=torch.ones(2,requires_grad=True)\nx.grad_dtype=3", "x=torch.ones(2,requires_grad=True)\n(x*1).grad_dtype=None",
+    "x=torch.ones(2,requires_grad=True)\nx.grad=torch.ones(2)\nx.grad_dtype=torch.half",
+    "x=torch.ones(2,requires_grad=True)\nx.grad=torch.ones(2).double()", "x=torch.ones(2,requires_grad=True)\nx.grad=torch.ones(2,device='meta')",
+    "x=torch.ones(2,requires_grad=True)\nx.register_hook(lambda g: g.to_sparse())\nx.sum().backward()",
+    "with torch.autograd.graph.saved_tensors_hooks(lambda x: x, lambda x: x):\n"
+    "    with torch.autograd.graph.disable_saved_tensors_hooks('no hooks'): pass\n1",
+    "y=torch.ones(2,3,requires_grad=True).mean(1)\ny.grad_fn._saved_dim",
+    "torch.autograd.functional.jacobian(lambda x: torch.ones(()).requires_grad_(), torch.ones(2), strict=True)",
+    "torch.autograd.functional.hvp(lambda x: torch.ones(3), torch.ones(2), torch.ones(2), strict=True)",
     "@torch.no_grad()\nclass A:\n    def __init__(self): self.on=torch.is_grad_enabled()\nA().on",
 ]
 

@@ -15,7 +15,7 @@ from mindtorch_v2._C._dispatch cimport *
 import warnings
 from heapq import heappop, heappush
 
-from mindtorch_v2._C._tensor import _conj
+from mindtorch_v2._C._tensor import TYPE_NAMES, _conj
 from mindtorch_v2._C._graph import AccumulateGrad, _accumulator
 
 include "gradient.pxi"

@@ -502,8 +502,8 @@ def _pack(TensorBase t, bint keep_history=True):
 cdef Packed pack_with(object value, bint released, object pack, object unpack, bint keep_history):
     """What register_hooks of a saved tensor puts in its place; refuses what cannot be packed."""
     if not callable(pack) or not callable(unpack):
-        raise TypeError("register_hooks(): incompatible function arguments: expected two callables, got "
-                        f"{builtin_type(pack).__name__} and {builtin_type(unpack).__name__}")
+        raise TypeError("register_hooks(): incompatible function arguments. The following argument types are supported: two "
+                        f"callables; got {builtin_type(pack).__name__} and {builtin_type(unpack).__name__}")
     if released:
         raise RuntimeError("Calling register_hooks on a saved tensor after it has been freed. Saved intermediate values "
                            "of the graph are freed when you call .backward() or autograd.grad(). Specify "

@@ -24,7 +24,7 @@ cdef extern from "graph.h" namespace "mt":
 cdef Graph* spare_graph = new Graph()            # of the last run, for the next; NULL while one has it
 cdef uint64_t run_number = 0
 cdef object node_watcher = None                  # (name, sequence number) -> a with block around the node's turn
-cdef bint create_graph_warned = False, warns_always = False
+cdef bint create_graph_warned = False, number_warned = False, warns_always = False
 
 
 def _watch_nodes(watcher):
@@ -49,6 +49,17 @@ cdef int warn_of_cycle() except -1:
                   "which can cause a memory leak. We recommend using autograd.grad when creating the graph to avoid this. If "
                   "you have to use this function, make sure to reset the .grad fields of your parameters to None after use to "
                   "break the cycle and avoid the leak.", UserWarning, stacklevel=2)
+    return 0
+
+
+cdef int warn_of_number(TensorBase t) except -1:
+    """Said once: float(loss) takes a number out of the graph."""
+    global number_warned
+    if not needs_grad(t) or number_warned and not warns_always:
+        return 0
+    number_warned = True
+    warnings.warn("Converting a tensor with requires_grad=True to a scalar may lead to unexpected behavior.\n"
+                  "Consider using tensor.detach() first.", UserWarning, stacklevel=2)
     return 0
 
 
@@ -467,6 +478,8 @@ cdef object target_of(object tensor, int32_t* nr):
     """The node or leaf that a tensor, or a (node, output number) pair, stands for."""
     if isinstance(tensor, TensorBase):
         return edge_of(<TensorBase>tensor, nr)
+    if not isinstance(tensor, tuple):
+        raise RuntimeError(f"all inputs have to be Tensors or GradientEdges, but got {type(tensor).__name__}")
     node, number = tensor[0], tensor[1]          # a GradientEdge has one field more
     if isinstance(node, AccumulateGrad) and isinstance(node.variable, TensorBase):
         nr[0] = 0

@@ -1,5 +1,52 @@
 # The gradients themselves: where one starts, what it must look like, how it is added to .grad.
 
+cdef int leaf_grad_dtype(TensorBase leaf, int given) except -2:
+    """The dtype that the gradient of a leaf must have; `given` where any will do."""
+    if leaf.extra is None or "grad_dtype" not in leaf.extra:
+        return leaf.dt
+    wanted = leaf.extra["grad_dtype"]
+    return given if wanted is None else (<dtype>wanted)._id
+
+
+cdef int check_assigned_grad(TensorBase leaf, TensorBase g) except -1:
+    """Refuses what cannot be a tensor's .grad."""
+    cdef int wanted = leaf_grad_dtype(leaf, g.dt)
+    if g is leaf:
+        raise RuntimeError("can't assign Variable as its own grad")
+    if g.dt != wanted:
+        raise RuntimeError(f"attempting to assign a gradient with dtype '{TYPE_NAMES[g.dt]}' to a tensor with grad_dtype "
+                           f"'{type_word(wanted)}'. The gradient must match the tensor's grad_dtype (defaults to the tensor's "
+                           "dtype). You can set the tensor's grad_dtype attribute with a specific dtype, or None to allow any "
+                           "dtype. Set grad_dtype with caution. Diverging the dtypes of a tensor and its gradient may break "
+                           "downstream systems that assume they match.")
+    if g.dev != leaf.dev:
+        raise RuntimeError(f"attempting to assign a gradient with device type '{device_types.names[g.dev]}' to a tensor with "
+                           f"device type '{device_types.names[leaf.dev]}'. Please ensure that the gradient and the tensor are "
+                           "on the same device")
+    if g.dev_index != leaf.dev_index:
+        raise RuntimeError("assigned grad has data located on a different device")
+    if not same_shape(g, leaf):
+        raise RuntimeError(f"attempting to assign a gradient of size '{list(shape_of(g))}' to a tensor of size "
+                           f"'{list(shape_of(leaf))}'. Please ensure that the gradient and the tensor are the same size")
+    return 0
+
+
+cdef int set_grad_dtype(TensorBase leaf, value) except -1:
+    """Sets the dtype that .grad must have; None: any."""
+    if value is not None and not isinstance(value, dtype):
+        raise RuntimeError(f"grad_dtype must be a torch.dtype or None, but got {type(value).__name__}")
+    if leaf.fn is not None:
+        raise RuntimeError("grad_dtype can only be set on leaf tensors.")
+    if value is not None and leaf.grad_object is not None and leaf.grad_object.dtype is not value:
+        raise RuntimeError(f"Cannot set grad_dtype to '{type_word((<dtype>value)._id)}' because there is already a gradient with "
+                           f"dtype '{TYPE_NAMES[(<TensorBase>leaf.grad_object).dt]}'. Please clear the gradient (.grad = None) "
+                           "before changing grad_dtype, or ensure the new grad_dtype matches the existing gradient's dtype.")
+    if leaf.extra is None:
+        leaf.extra = {}
+    leaf.extra["grad_dtype"] = value
+    return 0
+
+
 cdef object reduced_to(object grad, PyObject* target, int nr, Node source, int index):
     """The gradient in the shape and dtype of what it is the gradient of: sums what was broadcast, casts."""
     cdef TensorBase g
@@ -14,7 +61,7 @@ cdef object reduced_to(object grad, PyObject* target, int nr, Node source, int i
         m = &(<Node>target).metas[nr]
         sizes = m.many if m.many != NULL else m.sizes
     else:
-        leaf.rank, leaf.dt = (<TensorBase>target).rank, (<TensorBase>target).dt
+        leaf.rank, leaf.dt = (<TensorBase>target).rank, leaf_grad_dtype(<TensorBase>target, g.dt)
         leaf.dev, leaf.index = (<TensorBase>target).dev, (<TensorBase>target).dev_index
         sizes = (<TensorBase>target).sizes
         m = &leaf

@@ -133,7 +133,8 @@ cdef object hook_value(object hook, object was, object got, bint alike):
         raise RuntimeError("can't replace a None gradient with a non-None value")
     a, b = <TensorBase>was, <TensorBase>got
     name = getattr(hook, "__name__", builtin_type(hook).__name__)
-    if alike and (a.dt != b.dt or a.dev != b.dev):
+    if alike and (a.dt != b.dt or a.dev != b.dev or
+                  was.layout is not got.layout and Py_TYPE(<PyObject*>a) == tensor_type):
         raise RuntimeError(f"hook '{name}' has changed the type of value (was {was.type()} got {got.type()})")
     if alike and not same_shape(a, b):
         raise RuntimeError(f"hook '{name}' has changed the size of value")

@@ -260,28 +260,27 @@ cdef class TensorMethods(TensorBase):
 
     @grad.setter
     def grad(self, value) -> None:
-        cdef TensorBase g
         if value is not None:
             if not isinstance(value, TensorBase):
-                raise TypeError(f"assigned grad expected to be a Tensor or None but got grad of type "
-                                f"{type(value).__name__}")
-            g = <TensorBase>value
-            if g is self:
-                raise RuntimeError("can't assign Variable as its own grad")
-            if g.dt != self.dt:
-                raise RuntimeError(f"attempting to assign a gradient with dtype '{type_word(g.dt)}' to a tensor with "
-                                   f"grad_dtype '{type_word(self.dt)}'. The gradient must match the tensor's dtype")
-            if g.dev != self.dev or g.dev_index != self.dev_index:
-                raise RuntimeError("assigned grad has data located on a different device")
-            if not same_shape(g, self):
-                raise RuntimeError(f"attempting to assign a gradient of size '{list(shape_of(g))}' to a tensor of size "
-                                   f"'{list(shape_of(self))}'. Please ensure that the gradient and the tensor are the same "
-                                   "size")
+                raise TypeError(f"assigned grad expected to be a Tensor or None but got grad of type {type(value).__name__}")
+            check_assigned_grad(self, <TensorBase>value)
         self.grad_object = value
 
     @grad.deleter
     def grad(self) -> None:
         self.grad_object = None
+
+    @property
+    def grad_dtype(self) -> "dtype | None":
+        """The dtype that .grad must have: the tensor's own unless another was set; None: any."""
+        cdef int dt = leaf_grad_dtype(self, -1)
+        if self.fn is not None:
+            raise RuntimeError("grad_dtype can only be accessed on leaf tensors.")
+        return None if dt < 0 else dtypes[dt]
+
+    @grad_dtype.setter
+    def grad_dtype(self, value) -> None:
+        set_grad_dtype(self, value)
 
     @property
     def data(self) -> "Tensor":
@@ -402,9 +401,8 @@ cdef class TensorMethods(TensorBase):
             return override_call("backward", (self, gradient, retain_graph, create_graph, inputs))
         if modes().transforms or modes().level:
             refuse_backward()
-        run_backward((self,), None if gradient is None else (gradient,),
-                     create_graph if retain_graph is None else retain_graph, create_graph,
-                     given_inputs(inputs), True, True)
+        run_backward((self,), None if gradient is None else (gradient,) if isinstance(gradient, TensorBase) else tuple(gradient),
+                     create_graph if retain_graph is None else retain_graph, create_graph, given_inputs(inputs), True, True)
 
     def register_hook(self, hook) -> "Any":
         """Calls hook(grad) when the gradient of this tensor is computed; its result, if any, replaces the gradient."""
@@ -479,9 +477,11 @@ cdef class TensorMethods(TensorBase):
         return bool(item_of(self))
 
     def __int__(self):
+        warn_of_number(self)
         return int(real_number(self, kInt64))
 
     def __float__(self):
+        warn_of_number(self)
         return float(real_number(self, kDouble))
 
     def __complex__(self):

@@ -78,6 +78,8 @@ cdef object call_node(Node node, tuple given):
             if not isinstance(grad, TensorBase):
                 raise TypeError(f"argument {i} is not a Variable")
             grads.set(i, <PyObject*>grad)
+    if node.op is not None and not [g for g in given if g is not None]:
+        return None if node.ntargets == 1 else (None,) * node.ntargets      # nothing came: nothing goes on
     results.make(node.ntargets)
     compute(node, node.needs, &grads, &results)
     found = list_of_refs(&results)

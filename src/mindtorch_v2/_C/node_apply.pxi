@@ -195,7 +195,7 @@ cdef int add_to_grad(TensorBase leaf, TensorBase grad, bint create_graph, int he
         elif Py_TYPE(<PyObject*>grad) != tensor_type:
             leaf.grad_object = tensor_arg(hot_call1(hot.clone, grad))
         else:
-            have = new_like_format(leaf, leaf.dt, PRESERVE, grad.dev, grad.dev_index)
+            have = new_like_format(leaf, grad.dt, PRESERVE, grad.dev, grad.dev_index)
             copy_into(have, grad)
             leaf.grad_object = have
     elif create_graph or Py_TYPE(<PyObject*>grad) == tensor_type != Py_TYPE(<PyObject*>leaf.grad_object):

@@ -79,7 +79,12 @@ cdef object saved_attribute(Node node, str name):
     value = value if part < 0 else value[part]
     if node.op.saved_kind[j] == S_VALUE and node.op.kind[node.op.saved_param[j]] == K_INT and isinstance(value, int) and value < 0:
         return value + (1 << 64)                 # torch shows its integers without sign
-    return tuple(value) if isinstance(value, list) else value
+    if isinstance(value, list):
+        return tuple(value)
+    if part < 0 and isinstance(value, int) and node.op.saved_kind[j] == S_VALUE and \
+            node.op.kind[node.op.saved_param[j]] == K_INTS:
+        return (value,)                          # one number for a list of one
+    return value
 
 
 cdef object raw_saved_attribute(Node node, str name):

@@ -102,6 +102,8 @@ def _refuse_backward():
 def _forbid_saved_hooks(why):
     """From now on saved_tensors_hooks are an error with this message (None: allowed); returns what was said before."""
     cdef ThreadStacks own = own_stacks()
+    if why is not None and own.saved_hooks:
+        raise RuntimeError(why)
     previous, own.hooks_forbidden = own.hooks_forbidden, why
     return previous
 

@@ -6,6 +6,7 @@ from mindtorch_v2.autograd.function import Function
 from mindtorch_v2.autograd.grad_mode import (
     _force_original_view_tracking,
     _unsafe_preserve_version_counter,
+    enforce_grad_layout_policy,
     is_view_replay_enabled,
     set_multithreading_enabled,
 )
@@ -23,4 +24,7 @@ from mindtorch_v2.autograd.modes import (
 )
 from mindtorch_v2.autograd.variable import Variable
 
+__all__ = ["Variable", "Function", "backward", "grad_mode", "detect_anomaly", "enable_grad", "grad", "gradcheck",
+           "gradgradcheck", "inference_mode", "no_grad", "set_detect_anomaly", "set_grad_enabled",
+           "set_multithreading_enabled", "enforce_grad_layout_policy", "variable"]
 SavedTensor = _core.SavedTensor

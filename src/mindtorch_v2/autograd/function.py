@@ -219,7 +219,7 @@ class FunctionMeta(type):
     def __init__(cls, name: str, bases: tuple, body: dict) -> None:
         super().__init__(name, bases, body)
         cls._backward_cls = type(name + "Backward", (BackwardCFunction,), {
-            "_function": cls, "__module__": f"{__name__.partition('.')[0]}.autograd.function"})
+            "_function": cls, "_forward_cls": cls, "__module__": f"{__name__.partition('.')[0]}.autograd.function"})
 
 
 class Function(FunctionCtx, metaclass=FunctionMeta):
@@ -272,7 +272,7 @@ class Function(FunctionCtx, metaclass=FunctionMeta):
             raise RuntimeError("In order to use an autograd.Function with functorch transforms (vmap, grad, jvp, jacrev, ...), it "
                                "must override the setup_context staticmethod. For more details, please see "
                                "https://pytorch.org/docs/main/notes/extending.func.html")
-        if not own_context and (kwargs or getattr(cls.forward, "__defaults__", None)):
+        if not own_context and (kwargs or cls._takes_other_than(len(args))):
             bound = inspect.signature(cls.forward).bind(*args, **kwargs)     # setup_context gets the defaults too
             bound.apply_defaults()
             args, kwargs = bound.args, bound.kwargs
@@ -282,6 +282,12 @@ class Function(FunctionCtx, metaclass=FunctionMeta):
             if answer is not NotImplemented:
                 return answer
         return cls._call(args, kwargs)[1]
+
+    @classmethod
+    def _takes_other_than(cls, given: int) -> bool:
+        """Whether forward has defaults, or a number of arguments that is not the given one."""
+        code = getattr(cls.forward, "__code__", None)
+        return bool(getattr(cls.forward, "__defaults__", None)) or code is not None and given < code.co_argcount
 
     @classmethod
     def _call_layers(cls, layers: list[Any], args: tuple, kwargs: dict[str, Any]) -> Any:
@@ -344,6 +350,13 @@ def _finish(node: Any, args: tuple, outputs: tuple, recorded: bool) -> tuple:
     if not dirty <= {id(t) for t in outputs}:
         raise RuntimeError("Some elements marked as dirty during the forward method were not returned as output. The inputs that "
                            "are modified inplace must all be outputs of the Function.")
+    if recorded and len(outputs) > 1 and any(t._is_view() and t.requires_grad for t in node.dirty_tensors or ()):
+        raise RuntimeError("If your Function modifies inplace an input that is a view of another Tensor, your Function cannot "
+                           "return more than one Tensor. This is not supported by the current autograd engine. You should "
+                           "either make sure the input is not a view (using .clone() for example) or make your Function only "
+                           "return one Tensor (potentially splitting it into two Functions: one doing the inplace that returns "
+                           "a single Tensor and a second one that does the other operations). You can ask on the forum "
+                           "https://discuss.pytorch.org/ if you need help to do this change.")
     for t in node.dirty_tensors or ():
         if recorded and t.requires_grad and t.is_leaf:
             raise RuntimeError("a leaf Variable that requires grad has been used in an in-place operation.")
@@ -425,6 +438,11 @@ class InplaceFunction(Function):
     def __init__(self, inplace: bool = False) -> None:
         super().__init__()
         self.inplace = inplace
+
+
+def _is_setup_context_defined(fn: Any) -> bool:
+    """Whether a function's setup_context is its own."""
+    return fn is not Function.setup_context
 
 
 _SingleLevelFunction = Function       # below torch.func's levels: here a Function knows none of them

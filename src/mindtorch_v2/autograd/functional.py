@@ -16,6 +16,7 @@ _STRICT = "This is not allowed in strict mode"
 # starts with, and both of them for second derivatives. {i} is the input.
 _MISSING = {
     "back": "The output of the user-provided function is independent of input {i}.",
+    "jacobian": "Output {o} of the user-provided function is independent of input {i}.",
     "back_trick": "The gradient with respect to the input is independent of entry {i} in the grad_outputs when using the double "
                   "backward trick to compute forward mode gradients.",
     "double_back": "The jacobian of the user-provided function is independent of input {i}.",
@@ -88,12 +89,12 @@ def _gradients(outputs: tuple, inputs: tuple, starts: tuple, create_graph: bool)
                 allow_unused=True)
 
 
-def _filled(grads: tuple, like: tuple, strict: bool, create_graph: bool, stage: str) -> tuple:
+def _filled(grads: tuple, like: tuple, strict: bool, create_graph: bool, stage: str, output: int = 0) -> tuple:
     """Gradients with zeros in the place of those that are missing, which strict mode refuses."""
     made = []
     for i, (g, x) in enumerate(zip(grads, like)):
         if g is None and strict:
-            raise RuntimeError(f"{_MISSING[stage].format(i=i)} {_STRICT}.")
+            raise RuntimeError(f"{_MISSING[stage].format(i=i, o=output)} {_STRICT}.")
         if g is not None and strict and create_graph and not g.requires_grad:
             word = "hessian" if "double" in stage else "jacobian"
             raise RuntimeError(f"The {word} of the user-provided function is independent of input {i}. {_STRICT} when "
@@ -206,21 +207,22 @@ def jacobian(func: Callable[..., Any], inputs: Any, create_graph: bool = False, 
             outputs_several, outputs = _value(func, prepared, "jacobian")
             _check_history(outputs, "outputs", strict)
             blocks = []
-            for out in outputs:
+            for number, out in enumerate(outputs):
                 rows: list[list[Any]] = [[] for _ in prepared]
                 for unit in _basis(out):
                     found = _gradients((out,), prepared, (unit,), create_graph)
-                    for row, g in zip(rows, _filled(found, prepared, strict, create_graph, "back")):
+                    for row, g in zip(rows, _filled(found, prepared, strict, create_graph, "jacobian", number)):
                         row.append(g)
                 blocks.append(tuple(_block(row, out, x) for row, x in zip(rows, prepared)))
     shaped = tuple(_finish(b, several, create_graph) for b in blocks)
     return shaped if outputs_several else shaped[0]
 
 
-def _scalar(func: Callable[..., Any], of: str) -> Callable[..., Any]:
+def _scalar(func: Callable[..., Any], of: str, strict: bool = False) -> Callable[..., Any]:
     """The function, which must give one number."""
     def checked(*args: Any) -> Any:
         several, outputs = _value(func, args, of)
+        _check_history(outputs, "outputs", strict)
         if several:
             raise RuntimeError(f"The function given to {of} should return a single Tensor")
         if outputs[0].nelement() != 1:
@@ -239,7 +241,7 @@ def hessian(func: Callable[..., Any], inputs: Any, create_graph: bool = False, s
     def first(*args: Any) -> Any:
         if outer_jacobian_strategy == "forward-mode":        # the inputs are dual numbers, whose gradient is one, too
             args = tuple(x.requires_grad_(True) for x in args)
-        found = jacobian(_scalar(func, "hessian"), args, create_graph=True)
+        found = jacobian(_scalar(func, "hessian", strict), args, create_graph=True)
         _check_history(found, "jacobian", strict)
         return found
 
@@ -252,8 +254,7 @@ def _second(func: Callable[..., Any], inputs: Any, create_graph: bool, strict: b
     """Inputs, the value, and the gradient with its history, for products with the Hessian."""
     several, given = _as_tuple(inputs, "inputs", of)
     prepared = _prepare(given, create_graph)
-    out = _scalar(func, of)(*prepared)
-    _check_history((out,), "outputs", strict)
+    out = _scalar(func, of, strict)(*prepared)
     first = _gradients((out,), prepared, (_op_named("ones_like")(out),), True)
     _check_history(first, "jacobian", strict)
     return several, prepared, out, first

@@ -13,7 +13,8 @@ from mindtorch_v2.autograd.modes import (  # noqa: F401
     set_grad_enabled,
 )
 
-__all__ = ["no_grad", "enable_grad", "set_grad_enabled", "inference_mode", "set_multithreading_enabled"]
+__all__ = ["no_grad", "enable_grad", "set_grad_enabled", "inference_mode", "set_multithreading_enabled",
+           "enforce_grad_layout_policy"]
 
 
 class _Switch(_Mode):
@@ -86,6 +87,10 @@ class _force_original_view_tracking(_Switch):
 
     def __exit__(self, *exc: Any) -> None:
         _threads.replays = self.previous
+
+
+class enforce_grad_layout_policy(_Switch):
+    """Whether .grad has the strides of its leaf: a copy of a gradient always has, and one that is kept as it is has here."""
 
 
 class _unsafe_preserve_version_counter(_Mode):

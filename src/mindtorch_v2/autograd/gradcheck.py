@@ -136,8 +136,9 @@ def _analytical(output: Any, inputs: list[Any], dtypes: bool = False) -> list[An
     return [_op_named("stack")(c, 1) if c else None for c in columns]
 
 
-def _compare(numeric: Any, analytic: Any, x: Any, output: Any, atol: float, rtol: float) -> tuple[str, str] | None:
+def _compare(numeric: Any, analytic: Any, x: Any, output: Any, near: _Tolerances) -> tuple[str, str] | None:
     """The words of a mismatch between the two Jacobians, in real terms, and what goes before; None: there is none."""
+    atol, rtol, fast = near.atol, near.rtol, near.fast
     real = _op_named("view_as_real")
     n = real(numeric.contiguous()).reshape(numeric.shape[0], -1) if output.is_complex() else numeric
     if x.is_complex():      # rows of `n` alternate d/dRe and d/dIm; gradients are dL/dRe + i dL/dIm
@@ -146,13 +147,29 @@ def _compare(numeric: Any, analytic: Any, x: Any, output: Any, atol: float, rtol
         a = analytic.real if analytic.is_complex() else analytic
     if tuple(n.shape) != tuple(a.shape):
         return f"shapes {tuple(n.shape)} and {tuple(a.shape)}", ""
-    if not output.is_complex():
-        return None if _close(a, n, rtol, atol) else (f"numerical:{n}\nanalytical:{a}", "")
-    for first, part in ((1, "imaginary"), (0, "real")):      # columns alternate
-        if not _close(a[:, first::2], n[:, first::2], rtol, atol):
-            return (f"numerical:{n[:, first::2]}\nanalytical:{a[:, first::2]}",
-                    f"While considering the {part} part of complex outputs only, ")
+    parts = ((1, "imaginary"), (0, "real")) if output.is_complex() else ((0, ""),)        # columns alternate
+    for first, part in parts:
+        columns = slice(first, None, len(parts))
+        if not _close(a[:, columns], n[:, columns], rtol, atol):
+            shown = [_as_complex(m[:, columns]) if x.is_complex() else m[:, columns] for m in (n, a)]
+            return (_fast_words(*shown) if fast else f"numerical:{shown[0]}\nanalytical:{shown[1]}",
+                    f"While considering the {part} part of complex outputs only, " if part else "")
     return None
+
+
+def _as_complex(rows: Any) -> Any:
+    """Rows that alternate d/dRe and d/dIm as complex ones, for people."""
+    return _op_named("complex")(rows[0::2].contiguous(), rows[1::2].contiguous())
+
+
+def _fast_words(numeric: Any, analytic: Any) -> str:
+    """A mismatch as fast mode of torch words it: the product of each Jacobian with two unit vectors, then both Jacobians."""
+    scale = max(numeric.numel(), 1) ** -0.5
+    return (f"numerical:{(numeric.sum() * scale).item()}\nanalytical:{(analytic.sum() * scale).item()}\n\n"
+            "The above quantities relating the numerical and analytical jacobians are computed \nin fast mode. See: "
+            "https://github.com/pytorch/pytorch/issues/53876 for more background \nabout fast mode. Below, we recompute "
+            f"numerical and analytical jacobians in slow mode:\n\nNumerical:\n {numeric}\nAnalytical:\n{analytic}\n\n"
+            f"The max per-element difference (slow mode) is: {(numeric - analytic).abs().max().item()}.")
 
 
 def _close(a: Any, n: Any, rtol: float, atol: float) -> bool:
@@ -199,8 +216,8 @@ def gradcheck(func: Callable[..., Any], inputs: Any, *, eps: float = 1e-6, atol:
     try:
         with enable_grad():
             outputs = [o for o in _outputs(func, inputs) if o.requires_grad]
-            _check(func, inputs, checked, moved, _Tolerances(eps, atol, rtol, nondet_tol, check_grad_dtypes), check_backward_ad,
-                   check_forward_ad)
+            _check(func, inputs, checked, moved, _Tolerances(eps, atol, rtol, nondet_tol, check_grad_dtypes, fast_mode),
+                   check_backward_ad, check_forward_ad)
             if check_batched_forward_grad:
                 autograd._check_batched_forward(func, inputs)
             if not check_backward_ad:
@@ -225,6 +242,7 @@ class _Tolerances(NamedTuple):
     rtol: float
     nondet: float
     dtypes: bool
+    fast: bool                   # a mismatch is told in the words of fast mode
 
 
 def _check(func: Callable[..., Any], inputs: tuple, checked: list[Any], moved: list[Any], near: _Tolerances, backward: bool,
@@ -241,14 +259,15 @@ def _check(func: Callable[..., Any], inputs: tuple, checked: list[Any], moved: l
         for j, found in enumerate(_analytical_twice(output, checked, near) if backward else ()):
             if found is None or not numeric[j]:
                 continue
-            wrong = _compare(numeric[j][i], found, checked[j], output, near.atol, near.rtol)
+            wrong = _compare(numeric[j][i], found, checked[j], output, near)
             if wrong is not None:
                 raise GradcheckError(f"{wrong[1]}Jacobian mismatch for output {i} with respect to input {j},\n{wrong[0]}\n")
         for j, columns in enumerate(by_forward):
             n = numeric[j][i] if numeric[j] else None
             if n is not None and not _close(columns[i], n, near.rtol, near.atol):
+                words = _fast_words(n, columns[i]) if near.fast else f"numerical:{n}\nanalytical:{columns[i]}"
                 raise GradcheckError(f"Jacobian computed with forward mode mismatch for output {i} with respect to input {j},\n"
-                                     f"numerical:{n}\nanalytical:{columns[i]}\n")
+                                     f"{words}\n")
 
 
 def _analytical_twice(output: Any, checked: list[Any], near: _Tolerances) -> list[Any]:
@@ -320,6 +339,9 @@ def _check_undefined(func: Callable[..., Any], inputs: tuple, checked: list[Any]
         try:
             found = grad(case, checked, [_op_named("zeros_like")(o.detach()) for o in case], allow_unused=True)
         except RuntimeError as error:
+            warnings.warn("Backwards compatibility: New undefined gradient support checking feature is enabled by default, but it "
+                          "may break existing callers of this function. If this is true for you, you can call this function "
+                          'with "check_undefined_grad=False" to disable the feature', stacklevel=2)
             raise GradcheckError(f"Expected backward function to handle undefined output grads. {notes}") from error
         for g in found:
             if g is not None and not bool(((g.to_dense() if _is_sparse(g) else g) == 0).all()):
@@ -358,7 +380,7 @@ def gradgradcheck(func: Callable[..., Any], inputs: Any, grad_outputs: Any = Non
     return gradcheck(first, inputs + starts, eps=eps, atol=atol, rtol=rtol, raise_exception=raise_exception,
                      nondet_tol=nondet_tol, check_undefined_grad=check_undefined_grad, check_grad_dtypes=check_grad_dtypes,
                      check_batched_grad=check_batched_grad, check_forward_ad=check_fwd_over_rev,
-                     check_backward_ad=check_rev_over_rev, masked=masked)
+                     check_backward_ad=check_rev_over_rev, fast_mode=fast_mode, masked=masked)
 
 
 def _iter_tensors(x: Any, only_requiring_grad: bool = False) -> Iterator[Any]:
@@ -378,9 +400,25 @@ def _get_numerical_jacobian(fn: Callable[..., Any], inputs: Any, outputs: Any = 
     return [tuple(_numerical(fn, given, x, x, eps)) for x in _iter_tensors(inputs if target is None else target, True)]
 
 
+def _warn_of_private(name: str) -> None:
+    warnings.warn(f"`{name}` was part of PyTorch's private API and not meant to be exposed. We are deprecating it and it will be "
+                  "removed in a future version of PyTorch. If you have a specific use for this or feature request for this to be "
+                  "a stable API, please file us an issue at https://github.com/pytorch/pytorch/issues/new", FutureWarning,
+                  stacklevel=3)
+
+
+def get_numerical_jacobian_wrt_specific_input(fn: Callable[..., Any], input_idx: int, inputs: Any, outputs: Any, eps: float,
+                                              input: Any = None, is_forward_ad: bool = False) -> tuple[Any, ...]:
+    """The matrix of each output for one of the inputs."""
+    given = inputs if isinstance(inputs, tuple) else tuple(_iter_tensors(inputs))
+    x = given[input_idx] if input is None else input
+    return tuple(_numerical(fn, given, x, x, eps))
+
+
 def get_numerical_jacobian(fn: Callable[..., Any], inputs: Any, target: Any = None, eps: float = 1e-3,
                            grad_out: float = 1.0) -> list[Any]:
     """For each input, or target, the matrix of fn's first output, which takes all inputs in a tuple. Deprecated in torch."""
+    _warn_of_private("get_numerical_jacobian")
     if grad_out != 1.0:
         raise ValueError("Expected grad_out to be 1.0. get_numerical_jacobian no longer supports values of grad_out != 1.0.")
     return [found[0] for found in _get_numerical_jacobian(lambda *given: fn(given), inputs, None, target, eps)]
@@ -389,6 +427,7 @@ def get_numerical_jacobian(fn: Callable[..., Any], inputs: Any, target: Any = No
 def get_analytical_jacobian(inputs: Any, output: Any, nondet_tol: float = 0.0,
                             grad_out: float = 1.0) -> tuple[tuple[Any, ...], bool, bool, bool]:
     """The matrices of an output, whether a second run gives the same, and whether sizes and dtypes fit. Deprecated in torch."""
+    _warn_of_private("get_analytical_jacobian")
     if grad_out != 1.0:
         raise ValueError("Expected grad_out to be 1.0. get_analytical_jacobian no longer supports values of grad_out != 1.0.")
     if output.is_complex():

@@ -294,6 +294,19 @@ def kineto_available() -> bool:
     return False
 
 
+class EnforceUnique:
+    """Refuses a key that was seen before."""
+
+    def __init__(self) -> None:
+        self.seen: set[Any] = set()
+
+    def see(self, *key: Any) -> None:
+        """Notes a key."""
+        if key in self.seen:
+            raise RuntimeError(f"duplicate key: {key}")
+        self.seen.add(key)
+
+
 class emit_nvtx:
     """A with block whose ops NVIDIA's profiler would see: it needs CUDA, and refuses unless it is not enabled."""
 
