@@ -240,6 +240,16 @@ def test_stft(onesided: bool, normalized: bool) -> None:
     same(real, torch.view_as_real(want[0].contiguous()), rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize(("n", "dim", "norm"), [(8, 1, 1), (5, -1, 2), (12, 1, 3), (3, 0, 2), (8, -2, 1)])
+def test_fft_of_real_items(n: int, dim: int, norm: int) -> None:
+    x = torch.randn(4, 9)
+    want = torch.view_as_real(torch.fft.rfft(x, n, dim, {1: "backward", 2: "forward", 3: "ortho"}[norm]))
+    same(client().call("aclRfft1D", x.t().contiguous().t(), n, dim, norm, torch.empty(want.shape)), want, rtol=1e-5, atol=1e-5)
+    for wrong in (0, 4):
+        client().expect_code(INVALID, "aclRfft1D", x, n, dim, wrong, torch.empty(want.shape))
+    client().expect_code(INVALID, "aclRfft1D", x, 4097, dim, norm, torch.empty(want.shape))
+
+
 def test_exp_segsum_backward() -> None:
     x = torch.randn(2, 5, requires_grad=True)
     sums = torch.stack([torch.stack([x[:, j + 1 : i + 1].sum(1) if j <= i else torch.full((2,), -torch.inf) for j in range(5)], -1) for i in range(5)], -2)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from client import Client
+from client import Client, FourBits, Scalar
 
 import cann_sim
 
@@ -95,6 +95,49 @@ def test_the_allocation_counts_where_storage_dims_say_less(client: Client, items
 def test_arrays_that_cannot_be_are_refused(client: Client, count: int) -> None:
     for name in ("aclCreateIntArray", "aclCreateFloatArray", "aclCreateTensorList"):
         assert client.function(name)((ctypes.c_int64 * 1)(), ctypes.c_uint64(count)) is None
+
+
+NONE, ONES = torch.zeros(0), torch.ones
+REFUSED: dict[str, tuple[Any, ...]] = {  # what a kernel would never end with, read beyond its memory for, or fail at
+    "aclnnDropoutGenMask": ([1 << 62, 4], 0.5, 1, 0, ONES(16, dtype=torch.uint8)),
+    "aclnnRoiAlignV2": (ONES(1, 1, 4, 4), ONES(1, 5), 1, 1, 1.0, 1 << 40, False, ONES(1, 1, 1, 1)),
+    "aclnnSinkhorn": (ONES(2, 2), Scalar(-1.0, torch.float32), ONES(2, 2)),
+    "aclnnIm2colBackward": (ONES(4, 4), [4, 4], [1 << 62], [1], [0], [1], ONES(1, 4, 4)),
+    "aclnnInplaceScatterReduce": (ONES(()), 0, torch.tensor(0), NONE, 0, True),
+    "aclnnAdaLayerNormQuant": (ONES(2, 4), ONES(2, 4), NONE, None, None, None, 1e-5, None, ONES(2, 4, dtype=torch.int8), ONES(2), None),
+    "aclnnGridSampler2D": (ONES(1, 1, 2, 2), ONES(1, 2, 2, 2).double(), 0, 0, False, ONES(1, 1, 2, 2)),
+    "aclnnAddmmWeightNz": (ONES(2, 2), ONES(2, 2, 2), ONES(2, 2, 2), 1, 1, ONES(2, 2, 2), 0),
+    "aclnnFusedMatmul": (ONES(2, 3), ONES(2, 3), None, None, "relu", 0, ONES(2, 3)),
+    "aclnnKlDivTargetBackward": (ONES(3, 4), ONES(2, 3), ONES(4), 0, False, ONES(4)),
+    "aclnnTransQuantParamV2": (NONE, None, ONES(1).long()),
+    "aclnnMoeGatingTopK": (ONES(1, 8), None, 2, 1, 2, 0, 0, 0, True, 1.0, 1e-20, ONES(1, 2), ONES(1, 2, dtype=torch.int32), None),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_arguments_that_the_first_phase_refuses(client: Client, name: str) -> None:
+    client.expect_code(161002, name, *REFUSED[name])
+
+
+EMPTY: dict[str, tuple[Any, ...]] = {
+    "aclnnWeightQuantBatchMatmulV2": (NONE.view(0, 0).half(), NONE.view(0, 0).char(), NONE.half(), None, None, None, None, 0, NONE.view(0, 0).half()),
+    "aclnnMaxDim": (NONE.view(0, 0), 1, False, NONE, NONE.int()),
+    "aclnnMoeFinalizeRoutingV2Grad": (NONE.view(1, 0), NONE.view(1, 0).int(), None, None, None, None, 0, 0, 1, 0, NONE.view(1, 0), NONE),
+    "aclnnGlobalMaxPool": (NONE.view(0, 0, 0, 0), NONE.view(0, 0, 1, 1)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", EMPTY)
+def test_nothing_is_done_for_outputs_without_items(client: Client, name: str) -> None:
+    client.call(name, *EMPTY[name])
+
+
+def test_a_refusal_of_the_second_phase_is_the_clients_to_read(client: Client) -> None:
+    """No exception leaves the stream's worker, and the device is sound."""
+    answer = FourBits(client, torch.zeros(2), 40)
+    assert "aclnnEqual" in client.expect_code(161002, "aclnnEqual", ONES(2), ONES(3), answer)
+    assert client.call("aclnnAbs", -ONES(2), torch.zeros(2)).equal(ONES(2))
+    answer.free()
 
 
 def test_an_executor_serves_one_of_two_threads(client: Client) -> None:

@@ -201,13 +201,34 @@ void look_for_overflow(Run& run) {
   }
 }
 
+// Whether every output has no items: as on a card there is nothing to do then, whatever the inputs are. Ranks of a group
+// meet all the same, and what a dynamic output gets is written into its description.
+bool writes_nothing(const Call& call) {
+  bool has_output = false;
+  for (int i = 0; i < call.row->nargs; ++i) {
+    const ArgRow& arg = call.row->args[i];
+    if (arg.kind == Kind::k_string && !strcmp(arg.name, "group")) return false;
+    if (!is_output(arg.kind)) continue;
+    for (const TensorMeta& t : call.tensors(i)) {
+      if (t.given() && t.numel()) return false;
+      has_output |= t.given();
+    }
+  }
+  return has_output && !call.row->dynamic_output;
+}
+
 void execute(const Call& call) {
+  if (writes_nothing(call)) return;
   Run run(call);
   if (call.workspace_bytes) {  // a workspace that another user also writes must not go unnoticed
     Pins pins;
     std::memset(pins.resolve(call.workspace, call.workspace_bytes), 0xA5, call.workspace_bytes);
   }
-  call.row->impl->run(run);
+  try {
+    call.row->impl->run(run);
+  } catch (const Refusal& refusal) {  // of what the first phase could not see, or did not look at
+    throw LateRefusal(refusal.code, std::string(call.name()) + ": " + refusal.message);
+  }
   if (notes_overflow()) look_for_overflow(run);
 }
 
@@ -277,6 +298,8 @@ int first_phase(const OpRow& row, const Raw* raw, uint64_t* workspace, aclOpExec
   } catch (const Refusal& refusal) {
     const bool named = refusal.message.rfind(row.name, 0) == 0;  // checks that many ops share cannot name the op
     code = fail(refusal.code, "%s%s%s", named ? "" : row.name, named ? "" : ": ", refusal.message.c_str());
+  } catch (const DeviceFault& fault) {  // shapes that a check works with and that do not go together
+    code = fail(ACLNN_ERR_PARAM_INVALID, "%s: %s", row.name, fault.what());
   } catch (...) {
     code = aclnn_code_for_exception<int>(row.name);
   }

@@ -231,9 +231,9 @@ void check_col2im(const Call& c) {
   Span<int64_t> size = c.ints(1), kernel = c.ints(2);
   EXPECT(size.size() == 2, "inputSize must have 2 items, got %ld", long(size.size()));
   expect_list(kernel, "kernelSize", 2, 1);
-  int64_t rows = columns.sizes[columns.ndim - 2], taps = item(kernel, 0) * item(kernel, 1);
-  EXPECT(rows % taps == 0, "gradOutput %s has no whole number of channels for %ld taps", describe(columns).c_str(),
-         long(taps));
+  int64_t rows = columns.sizes[columns.ndim - 2], taps = 0;
+  EXPECT(!__builtin_mul_overflow(item(kernel, 0), item(kernel, 1), &taps) && rows % taps == 0,
+         "gradOutput %s has no whole number of channels for %ld taps", describe(columns).c_str(), long(taps));
   Sizes image{rows / taps, size[0], size[1]};
   if (columns.ndim == 3) image.insert(image.begin(), columns.sizes[0]);
   expect_shape(c, 0, column_sizes(c, image, 2));

@@ -111,6 +111,8 @@ void expect_grid(const Call& c, int boxes, int first) {
   const TensorMeta& b = c.tensor(boxes);
   EXPECT(b.ndim == 2 && b.sizes[1] == 5, "boxes must be [n, 5], got %s", describe(b).c_str());
   EXPECT(c.integer(first) > 0 && c.integer(first + 1) > 0, "pooledHeight and pooledWidth must be positive");
+  constexpr int64_t kMostSamples = 1024;  // of one side of a cell
+  EXPECT(c.integer(first + 3) <= kMostSamples, "samplingRatio %ld is more than %ld", c.integer(first + 3), kMostSamples);
 }
 void check_align(const Call& c) {
   expect_grid(c, 1, 2);

@@ -33,7 +33,7 @@ void check_biased_softmax(const Call& c) {
   EXPECT(x.ndim >= 3 && bias.ndim >= 3, "x and relativePosBias need at least 3 dims");
   const int64_t plane = x.sizes[x.ndim - 1] * x.sizes[x.ndim - 2], heads = x.sizes[x.ndim - 3];
   EXPECT(bias.numel() == heads * plane, "relativePosBias %s does not fit %s", describe(bias).c_str(), describe(x).c_str());
-  if (has(c, 1)) EXPECT(plane && c.tensor(1).numel() % plane == 0 && x.numel() % (c.tensor(1).numel() * heads) == 0,
+  if (has(c, 1)) EXPECT(plane && heads && c.tensor(1).numel() % plane == 0 && x.numel() % (c.tensor(1).numel() * heads) == 0,
                         "attenMask %s does not fit %s", describe(c.tensor(1)).c_str(), describe(x).c_str());
   expect_same_shape(c, 5, 0);
 }
@@ -99,12 +99,21 @@ void transposed(Run& r) {
 }
 
 // ---- (x1, x2, bias?, x3?, fusedOpType, cubeMathType, y) ----------------------------------------------------------------
+void expect_product(const Call& c) {
+  const TensorMeta &a = c.tensor(0), &b = c.tensor(1);
+  EXPECT(a.ndim >= 2 && b.ndim >= 2, "x1 and x2 need at least 2 dims");
+  EXPECT(a.sizes[a.ndim - 1] == b.sizes[b.ndim - 2], "x1 %s and x2 %s cannot be multiplied", describe(a).c_str(), describe(b).c_str());
+  Sizes out = broadcast_sizes(Sizes(a.sizes, a.sizes + a.ndim - 2), Sizes(b.sizes, b.sizes + b.ndim - 2));
+  out.push_back(a.sizes[a.ndim - 2]);
+  out.push_back(b.sizes[b.ndim - 1]);
+  expect_shape(c, 6, out);
+}
 void check_fused_product(const Call& c) {
   const std::string kind = c.string(4);
   for (const char* known : {"", "16cast32", "add", "mul", "gelu_erf", "gelu_tanh", "relu"})
     if (kind == known) {
       EXPECT((kind != "add" && kind != "mul") || has(c, 3), "x3 is needed for %s", known);
-      EXPECT(c.tensor(0).ndim >= 2 && c.tensor(1).ndim >= 2, "x1 and x2 need at least 2 dims");
+      expect_product(c);
       return;
     }
   refuse(161002, "fusedOpType %s is not known", kind.c_str());

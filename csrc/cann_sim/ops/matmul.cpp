@@ -74,9 +74,11 @@ Sizes summed_sizes(const Call& c) {  // of addbmm: the batches are added up
   out.erase(out.begin());
   return out;
 }
-template <const Add& at, bool summed = false>
+template <const Add& at, int dims, bool summed = false>
 void check_add(const Call& c) {
   check_cube(c, at.math_type, 1, 2);
+  for (int i : {1, 2})
+    EXPECT(c.tensor(i).ndim == dims, "expected %s of %d dims, got %s", c.row->args[i].name, dims, describe(c.tensor(i)).c_str());
   if (c.tensor(1).ndim == 3)
     EXPECT(c.tensor(1).sizes[0] == c.tensor(2).sizes[0], "batches %ld and %ld differ", long(c.tensor(1).sizes[0]),
            long(c.tensor(2).sizes[0]));
@@ -175,15 +177,15 @@ const Op ops[] = {
     {"aclnnMm", check_matmul, matmul},
     {"aclnnMatmulWeightNz", check_matmul, matmul},
     {"aclnnBatchMatMulWeightNz", check_matmul, matmul},
-    {"aclnnAddmmWeightNz", check_add<kOutOfPlace>, addmm<kOutOfPlace>},
+    {"aclnnAddmmWeightNz", check_add<kOutOfPlace, 2>, addmm<kOutOfPlace>},
     {"aclnnBatchMatMul", check_matmul, matmul},
     {"aclnnMv", check_matmul, matmul},
-    {"aclnnAddmm", check_add<kOutOfPlace>, addmm<kOutOfPlace>},
-    {"aclnnInplaceAddmm", check_add<kInPlace>, addmm<kInPlace>},
-    {"aclnnBaddbmm", check_add<kOutOfPlace>, baddbmm<kOutOfPlace>},
-    {"aclnnInplaceBaddbmm", check_add<kInPlace>, baddbmm<kInPlace>},
-    {"aclnnAddbmm", check_add<kOutOfPlace, true>, addbmm<kOutOfPlace>},
-    {"aclnnInplaceAddbmm", check_add<kInPlace, true>, addbmm<kInPlace>},
+    {"aclnnAddmm", check_add<kOutOfPlace, 2>, addmm<kOutOfPlace>},
+    {"aclnnInplaceAddmm", check_add<kInPlace, 2>, addmm<kInPlace>},
+    {"aclnnBaddbmm", check_add<kOutOfPlace, 3>, baddbmm<kOutOfPlace>},
+    {"aclnnInplaceBaddbmm", check_add<kInPlace, 3>, baddbmm<kInPlace>},
+    {"aclnnAddbmm", check_add<kOutOfPlace, 3, true>, addbmm<kOutOfPlace>},
+    {"aclnnInplaceAddbmm", check_add<kInPlace, 3, true>, addbmm<kInPlace>},
     {"aclnnAddmv", check_addmv, addmv},
     {"aclnnGemm", check_gemm, gemm},
     {"aclnnDot", check_dot, dot},

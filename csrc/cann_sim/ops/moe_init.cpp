@@ -217,6 +217,7 @@ void check_routing_map(const Call& c) {
          describe(x).c_str());
   EXPECT(out.ndim == 2 && out.sizes[1] == x.sizes[1], "permuteTokensOut %s", describe(out).c_str());
   if (has(c, 2)) expect_numel(c, 2, map.numel());
+  if (has(c, 2) && has(c, 6)) expect_numel(c, 6, out.sizes[0]);
   expect_numel(c, 7, c.integer(4) ? out.sizes[0] : c.tensor(7).numel());
 }
 void routing_map(Run& r) {

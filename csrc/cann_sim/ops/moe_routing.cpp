@@ -28,7 +28,10 @@ void check_gating(const Call& c) {
   EXPECT(k > 0 && k <= experts / groups * c.integer(gate(c, 1)), "%s: k of %ld for %ld experts", c.name(), k, experts);
   if (c.given(1)) expect_shape(c, 1, {experts});
   for (int i : {gate(c, 9), gate(c, 10)}) expect_shape(c, i, {x.sizes[0], k});
-  if (c.integer(gate(c, 6))) expect_same_shape(c, gate(c, 11), 0);
+  if (c.integer(gate(c, 6))) {
+    EXPECT(c.given(gate(c, 11)), "%s: outFlag asks for %s, which is not given", c.name(), c.row->args[gate(c, 11)].name);
+    expect_same_shape(c, gate(c, 11), 0);
+  }
 }
 // The scores of a row that count for the choice: those of the best groups.
 void keep_best_groups(std::vector<float>& score, const Call& c) {

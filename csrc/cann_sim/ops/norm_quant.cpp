@@ -103,7 +103,14 @@ void check_added(const Call& c) {
   expect_shape(c, at.gamma, {width});
   for (int i : {at.beta, at.bias, at.scales1, at.scales2, at.zeros1, at.zeros2}) expect_row(c, i, width);
   expect_int8(c, at.y1);
-  expect_same_shape(c, at.y1, at.x1);
+  const int scales[] = {at.scales1, at.scales2}, outs[] = {at.y1, at.y2}, found[] = {at.found1, at.found2};
+  for (int k = 0; k < 2; ++k) {
+    if (!has(c, outs[k]) || (k && !has(c, scales[k]))) continue;
+    expect_same_shape(c, outs[k], at.x1);
+    if (at.dynamic(c)) expect_numel(c, found[k], x.numel() / std::max<int64_t>(width, 1));
+  }
+  for (int i : {at.x, at.norm})
+    if (has(c, i)) expect_same_shape(c, i, at.x1);
   if (!at.dynamic(c)) EXPECT(has(c, at.scales1), "scales1 is needed");
 }
 template <bool centred> void run_added(Run& r) {
@@ -130,6 +137,7 @@ void check_rms_dynamic(const Call& c) {
   for (int i : {1, 2, 3}) expect_row(c, i, x.sizes[x.ndim - 1]);
   expect_int8(c, 6);
   expect_same_shape(c, 6, 0);
+  expect_numel(c, 7, x.numel() / std::max<int64_t>(x.sizes[x.ndim - 1], 1));
 }
 void run_rms_dynamic(Run& r) {
   const Value y = normed(r.tensor(0), r.tensor(1), optional(r, 3), r.call.number(4), false);
@@ -161,6 +169,7 @@ void check_dynamic(const Call& c) {
   EXPECT(by == "pertoken" || by == "pertensor" || by == "perchannel", "quantMode %s is none", by.c_str());
   const int64_t scales = by == "pertensor" ? 1 : by == "perchannel" ? x.numel() / std::max<int64_t>(x.ndim > 1 ? x.sizes[x.ndim - 2] : 1, 1) : width ? x.numel() / width : 0;
   EXPECT(c.tensor(at.scale).numel() == scales, "scaleOut %s has no %ld items", describe(c.tensor(at.scale)).c_str(), long(scales));
+  if (at.shifts(c)) expect_numel(c, at.offset, scales);
 }
 // Rows times the scales of their group, whose ends `groups` says.
 Value smoothed(Run& r, const Value& x, const Value& scales, const Value& groups) {

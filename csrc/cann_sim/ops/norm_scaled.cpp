@@ -25,9 +25,12 @@ struct Moments {
     rstd = 1 / std::sqrt(square + epsilon);
   }
 };
+bool is_required_input(const Call& c, int i) {
+  return i >= 0 && c.row->args[i].kind == Kind::k_tensor && !c.row->args[i].optional;
+}
 void expect_rows(const Call& c, std::initializer_list<int> arguments, int64_t width) {
   for (int i : arguments)
-    if (has(c, i)) expect_numel(c, i, width);
+    if (has(c, i) || is_required_input(c, i)) expect_numel(c, i, width);
 }
 
 // ---- rms norm to MX: ([x1, x2 or x], gamma, beta?, epsilon, …, yOut, [xOut], mxscaleOut, rstdOut) -------------------------------
@@ -167,7 +170,7 @@ void expect_adaptive(const Call& c, std::initializer_list<int> arguments, const 
   int64_t n = 1;
   for (int64_t size : x) n *= size;
   for (int i : arguments)
-    if (has(c, i)) expect_numel(c, i, n / std::max<int64_t>(steps(x), 1));
+    if (has(c, i) || is_required_input(c, i)) expect_numel(c, i, n / std::max<int64_t>(steps(x), 1));
 }
 // (x, scale, shift, weight?, bias?, smoothScales?, epsilon, quantMode, out, quantScale, quantOffset?)
 void check_adaptive_quant(const Call& c) {

@@ -156,6 +156,7 @@ void jagged(Run& r) {
 // ---- aclnnSinkhorn(cost, tol?, p): rows and columns scaled in turn until the columns' factors stay --------------------------
 void check_sinkhorn(const Call& c) {
   EXPECT(c.tensor(0).ndim == 2, "%s: cost %s", c.name(), describe(c.tensor(0)).c_str());
+  EXPECT(!c.given(1) || c.scalar(1).re > 0, "%s: tol %g is not positive: no number of rounds would reach it", c.name(), c.scalar(1).re);
   expect_same_shape(c, 2, 0);
 }
 void sinkhorn(Run& r) {
@@ -166,7 +167,9 @@ void sinkhorn(Run& r) {
   for (int64_t i = 0; i < rows * cols; ++i) x[i] = std::exp(x[i]);
   std::vector<double> d0(size_t(rows), 1), d1(size_t(cols), 1);
   const double tol = r.given(1) ? r.call.scalar(1).re : 1e-4, eps = 1e-8;
-  for (double error = 1e9; error > tol;) {
+  constexpr int kMostRounds = 10000;                  // a tolerance below what doubles resolve is never met
+  double error = 1e9;
+  for (int round = 0; error > tol && round < kMostRounds; ++round) {
     error = 0;
     for (int64_t i = 0; i < rows; ++i) {
       double sum = 0;
@@ -189,6 +192,9 @@ void sinkhorn(Run& r) {
 void check_kl(const Call& c) {
   expect_same_shape(c, 5, 2);
   EXPECT(c.integer(3) >= 0 && c.integer(3) <= 3, "%s: reduction %ld", c.name(), c.integer(3));
+  for (int i : {0, 1})
+    EXPECT(broadcast_sizes(sizes_of(c.tensor(i)), sizes_of(c.tensor(2))) == sizes_of(c.tensor(2)), "%s %s does not broadcast to target %s",
+           c.row->args[i].name, describe(c.tensor(i)).c_str(), describe(c.tensor(2)).c_str());
 }
 void kl(Run& r) {
   const Sizes sizes = r.tensor(2).shape();

@@ -155,12 +155,14 @@ void run_anti_quant(Run& run) {
 // ---- a scale for each row, from its largest item --------------------------------------------------------------
 void check_dynamic_quant(const Call& c) {  // (x, smoothScales?, yOut, scaleOut)
   const Sizes x = sizes_of(c.tensor(0));
+  EXPECT(!x.empty(), "x has no dims");
   expect_along(c, 1, x, int64_t(x.size()) - 1);
   expect_storable(c, 0, 2);
   expect_shape(c, 3, Sizes(x.begin(), x.end() - 1));
 }
 void run_dynamic_quant(Run& run) {
   Value x = run.tensor(0);
+  if (!x.numel()) return fill(run.tensor(3), 0);
   x = run.given(1) ? times(x, along(run.tensor(1), x, x.ndim - 1)) : wide(x).dense();
   const Grid grid = grid_of(run.call.tensor(2).dtype, true);
   const int64_t width = x.size(-1), rows = width ? x.numel() / width : 0;

@@ -97,7 +97,7 @@ struct Weighted {
 
 // Scales are one, one a column, or one a column for every group of rows.
 void expect_groups(const Call& c, int i, const Sizes& weight, int64_t group) {
-  if (!has(c, i)) return;
+  if (!c.given(i) || (c.row->args[i].optional && !has(c, i))) return;
   const int64_t n = weight[1], k = weight[0], rows = group > 0 ? (k + group - 1) / group : 1, numel = c.tensor(i).numel();
   EXPECT(numel == 1 || numel == n * rows, "%s: %s of %s does not fit a weight of [%ld, %ld] in groups of %ld", c.name(),
          c.row->args[i].name, describe(c.tensor(i)).c_str(), long(k), long(n), long(group));
@@ -248,7 +248,7 @@ template <bool v3> void check_parameters(const Call& c) {  // (scale, offset?, [
   EXPECT(!v3 || c.integer(2) == 0 || c.integer(2) == 1, "roundMode %ld is not 0 or 1", long(c.integer(2)));
   const int64_t scales = c.tensor(0).numel(), offsets = c.given(1) ? c.tensor(1).numel() : 1;
   EXPECT(scales == offsets || scales == 1 || offsets == 1, "%ld scales and %ld offsets", long(scales), long(offsets));
-  EXPECT(c.tensor(out).numel() == std::max(scales, offsets), "out %s does not fit", describe(c.tensor(out)).c_str());
+  EXPECT(c.tensor(out).numel() == (scales && offsets ? std::max(scales, offsets) : 0), "out %s does not fit", describe(c.tensor(out)).c_str());
 }
 template <bool v3> void run_parameters(Run& r) {
   const Value out = r.tensor(2 + v3), made = empty(out.shape(), mt::kInt64);

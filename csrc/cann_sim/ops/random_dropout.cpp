@@ -1,5 +1,6 @@
 // Dropout: masks of one bit an item, eight to a byte, padded to whole 128 bits, and their use.
 #include <algorithm>
+#include <limits>
 
 #include "ops/random.h"
 
@@ -38,12 +39,12 @@ int64_t product(Span<int64_t> shape) {
   int64_t n = 1;
   for (int64_t size : shape) {
     EXPECT(size >= 0, "a size of %ld in shape", size);
-    n *= size;
+    EXPECT(!__builtin_mul_overflow(n, size, &n), "shape has more items than 64 bits count");
   }
   return n;
 }
 void expect_mask(const Call& c, int mask, int64_t items) {
-  EXPECT(c.tensor(mask).numel() >= mask_bytes(items), "%s of %s; %ld items need %ld bytes", c.row->args[mask].name,
+  EXPECT(items <= std::numeric_limits<int64_t>::max() - kAlign && c.tensor(mask).numel() >= mask_bytes(items), "%s of %s; %ld items need %ld bytes", c.row->args[mask].name,
          describe(c.tensor(mask)).c_str(), items, mask_bytes(items));
 }
 

@@ -125,6 +125,39 @@ void run_stft(Run& r) {
   copy(out, parts.reshape(out.shape()));
 }
 
+// ---- aclRfft1D(self, n, dim, norm, out): n items along a dim, cut or followed by zeros; the last dim of out is re, im ---------
+constexpr int64_t kMostRfft = 4096, kMostRfftOfTwos = 262144;
+void check_rfft(const Call& c) {
+  const TensorMeta& x = c.tensor(0);
+  const int64_t n = c.integer(1), norm = c.integer(3);
+  EXPECT(x.dtype == ACL_FLOAT && x.ndim >= 1 && x.ndim < 8, "%s: self is %s, expected float32 of 1 to 7 dims", c.name(), describe(x).c_str());
+  EXPECT(n > 0 && (n <= kMostRfft || (n <= kMostRfftOfTwos && (n & (n - 1)) == 0)), "%s: n is %ld, expected 1 to %ld or a power of 2 to %ld",
+         c.name(), n, kMostRfft, kMostRfftOfTwos);
+  EXPECT(norm >= 1 && norm <= 3, "%s: norm is %ld, expected 1 (none), 2 (by n) or 3 (by its root)", c.name(), norm);
+  Sizes out = sizes_of(x);
+  out[size_t(wrap_dim(c.integer(2), x.ndim))] = n / 2 + 1;
+  out.push_back(2);
+  expect_shape(c, 4, out);
+  expect_same_dtype(c, 4, 0);
+}
+void run_rfft(Run& r) {
+  const Value x = r.tensor(0), out = r.tensor(4);
+  const int64_t n = r.call.integer(1), dim = wrap_dim(r.call.integer(2), x.ndim), taken = std::min(n, x.size(dim));
+  Sizes sizes = x.shape();
+  sizes[size_t(dim)] = n;
+  const Value items = full(sizes, mt::kFloat, 0);
+  copy(items.narrow(dim, 0, taken), x.narrow(dim, 0, taken));
+  sizes[size_t(dim)] = n / 2 + 1;
+  const Value made = empty(sizes, mt::kComplexFloat);
+  constexpr int64_t kNone = 0, kByRoot = 1, kByN = 2;  // as the kernel counts
+  const int64_t norms[] = {kNone, kByN, kByRoot};
+  const Sizes dims{dim};
+  call_kernel("_fft_r2c", {made, items}, {list(dims), integer(norms[r.call.integer(3) - 1]), integer(1)});
+  const Value parts = empty(out.shape(), mt::kFloat);
+  std::copy_n(static_cast<const float*>(made.data), made.numel() * 2, parts.ptr<float>());
+  copy(out, parts);
+}
+
 // ---- (x, scale, bias?, axis, numAxes, scaleFromBlob, y): scale and bias cover dims from axis on -------------------------------------------
 void check_scale(const Call& c) {
   const TensorMeta &x = c.tensor(0), &s = c.tensor(1);
@@ -190,6 +223,7 @@ const Op ops[] = {
     {"aclnnRoiPoolingGradWithArgMax", check_roi_grad, run_roi_grad},
     {"aclnnCIoU", check_ciou, run_ciou},
     {"aclStft", check_stft, run_stft},
+    {"aclRfft1D", check_rfft, run_rfft},
     {"aclnnScale", check_scale, run_scale},
     {"aclnnAddLora", check_lora, run_lora},
 };

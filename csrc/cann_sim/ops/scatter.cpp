@@ -25,7 +25,7 @@ void check_index(const Call& c, int self_at, int64_t dim, int index_at, int src_
            describe(index).c_str(), describe(self).c_str(), d);
   if (src_at < 0) return;
   const TensorMeta& src = c.tensor(src_at);
-  EXPECT(std::max(src.ndim, 1) == std::max(index.ndim, 1), "src of %s for index of %s", describe(src).c_str(),
+  EXPECT(std::max(src.ndim, 1) == std::max(index.ndim, 1) && src.numel(), "src of %s for index of %s", describe(src).c_str(),
          describe(index).c_str());
   for (int d = 0; d < std::min(src.ndim, index.ndim); ++d)
     EXPECT(index.sizes[d] <= src.sizes[d], "index of %s is larger than src of %s at dim %d", describe(index).c_str(),

@@ -140,7 +140,10 @@ template <int n> Sizes sampled_sizes(const Call& c, int input, int grid, int mod
   for (int d = 0; d < n; ++d) out.push_back(g.sizes[1 + d]);
   return out;
 }
-template <int n> void check_sampler(const Call& c) { expect_shape(c, 5, sampled_sizes<n>(c, 0, 1, 2)); }
+template <int n> void check_sampler(const Call& c) {
+  expect_shape(c, 5, sampled_sizes<n>(c, 0, 1, 2));
+  expect_same_dtype(c, 0, 1);
+}
 template <int n> void sampler(Run& r) {
   const Call& c = r.call;
   call_kernel(n == 2 ? "grid_sampler_2d" : "grid_sampler_3d", {r.tensor(5), r.tensor(0), r.tensor(1)},
@@ -149,6 +152,7 @@ template <int n> void sampler(Run& r) {
 // (gradOutput, input, grid, interpolationMode, paddingMode, alignCorners, outputMask, inputGrad?, gridGrad?)
 template <int n> void check_sampler_backward(const Call& c) {
   expect_shape(c, 0, sampled_sizes<n>(c, 1, 2, 3));
+  expect_same_dtype(c, 1, 2);
   EXPECT(c.ints(6).size() == 2, "outputMask must have 2 items, got %ld", long(c.ints(6).size()));
   for (int k : {0, 1}) {
     if (!c.ints(6)[k]) continue;

@@ -57,7 +57,7 @@ const mt::Library& kernels() {
 }
 
 // ---- views -----------------------------------------------------------------------------------------------------
-int64_t Value::numel() const { return view().numel(); }
+int64_t Value::numel() const { return ndim < 0 ? 0 : view().numel(); }
 bool Value::contiguous() const { return view().contiguous(); }
 
 // A dim from 0 on. Numbers of a client's get here, and what is beyond the dims would be read as sizes.
@@ -65,6 +65,9 @@ static int64_t place(int64_t dim, int64_t ndim) {
   if (dim < -ndim || dim >= ndim) broken("dim " + std::to_string(dim) + " of " + std::to_string(ndim) + " dims");
   return dim < 0 ? dim + ndim : dim;
 }
+
+int64_t Value::size(int64_t dim) const { return sizes[place(dim, ndim)]; }
+void Value::refuse_absent() { broken("an argument that is absent or empty is read"); }
 
 Value Value::permute(const Sizes& order) const {
   Value v = *this;
@@ -354,7 +357,8 @@ DType promote(DType a, DType b) {
 }
 
 DType promote(DType tensor, const aclScalar& s) {
-  const DType of_scalar = dtype_of(s.dtype);
+  const bool is_unsigned = s.dtype == ACL_UINT16 || s.dtype == ACL_UINT32 || s.dtype == ACL_UINT64;
+  const DType of_scalar = is_unsigned ? mt::kInt64 : dtype_of(s.dtype);
   const int ct = category(tensor), cs = category(of_scalar);
   if (cs <= ct) return tensor;
   if (cs == 1) return mt::kInt64;

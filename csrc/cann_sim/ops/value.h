@@ -26,9 +26,15 @@ class Value {
   bool given() const { return ndim >= 0; }
   int64_t numel() const;
   bool contiguous() const;
-  Sizes shape() const { return Sizes(sizes, sizes + ndim); }
-  int64_t size(int64_t dim) const { return sizes[dim < 0 ? dim + ndim : dim]; }
-  template <class T> T* ptr() const { return static_cast<T*>(data); }
+  Sizes shape() const {
+    if (ndim < 0) refuse_absent();
+    return Sizes(sizes, sizes + ndim);
+  }
+  int64_t size(int64_t dim) const;                   // throws where there is no such dim
+  template <class T> T* ptr() const {                // of an absent value: throws
+    if (ndim < 0) refuse_absent();
+    return static_cast<T*>(data);
+  }
   mt::View view() const { return ndim < 0 ? mt::View{} : mt::View{data, sizes, strides, ndim, dtype}; }
 
   // Views of the same memory. Dims may be negative.
@@ -44,6 +50,9 @@ class Value {
   // The same value under another dtype or layout; itself when nothing changes.
   Value to(DType dtype) const;
   Value dense() const;
+
+ private:
+  [[noreturn]] static void refuse_absent();
 };
 
 Value empty(const Sizes& sizes, DType dtype);
