@@ -24,7 +24,9 @@ def _written_with_others() -> dict[Any, Callable[..., Any]]:
     return found
 
 
-decomposition_table: dict[Any, Callable[..., Any]] = _written_with_others()
+_own = _written_with_others()
+# a reference is its op here: where the op has a kernel, decomposing ends with it
+decomposition_table: dict[Any, Callable[..., Any]] = _own | torch._refs.decompositions()
 pre_autograd_decomposition_table: dict[Any, Callable[..., Any]] = {}
 meta_table: dict[Any, Callable[..., Any]] = {}
 global_decomposition_table = {"post_autograd": decomposition_table, "pre_autograd": pre_autograd_decomposition_table,
@@ -66,5 +68,5 @@ def remove_decompositions(decompositions: dict[Any, Callable[..., Any]], aten_op
 
 
 def core_aten_decompositions() -> dict[Any, Callable[..., Any]]:
-    """All decompositions: what they are made of has a kernel."""
-    return dict(decomposition_table)
+    """All decompositions into other ops: what they are made of has a kernel."""
+    return dict(_own)

@@ -8,9 +8,11 @@ from typing import Any
 import mindtorch_v2 as torch
 
 _facade, _methods = torch._facade, torch.Tensor
-_NAMES = {package: names.split() for package, _, names in (
+_LISTED = {package: names.split() for package, _, names in (
     line.partition(":") for line in (Path(__file__).parent / "names.txt").read_text().splitlines()[1:])}
+_NAMES = {package: [name.removeprefix("-") for name in names] for package, names in _LISTED.items()}
 __all__ = _NAMES["_refs"]   # noqa: PLE0605
+_made: dict[tuple[str, str], Callable[..., Any]] = {}      # (package, name) -> a reference that is no function of torch's
 
 
 def _reference(package: str, *places: Any) -> Callable[[str], Any]:
@@ -24,7 +26,7 @@ def _reference(package: str, *places: Any) -> Callable[[str], Any]:
                 return found.__get__
         change = getattr(_methods, name + "_", None)
         if change is not None and not name.startswith("_"):     # torch._refs.cauchy: of what only changes a tensor
-            return lambda x, *args, **kwargs: change(x.clone(), *args, **kwargs)
+            return _made.setdefault((package, name), lambda x, *args, **kwargs: change(x.clone(), *args, **kwargs))
         raise AttributeError(f"module {package!r} has no attribute {name!r}")
     return find
 
@@ -77,3 +79,19 @@ linalg, special, fft = (_family(__name__, name, getattr(torch, name)) for name i
 _conversions: Any = _family(__name__, "_conversions", _Conversions, _methods)
 nn: Any = _facade.module(__name__, "nn", "References of torch.nn.",
                          functional=_family(__name__ + ".nn", "functional", torch.nn.functional, _Functional))
+
+
+def decompositions() -> dict[Any, Callable[..., Any]]:
+    """Overload of ATen -> its reference, for the references that torch registers as decompositions."""
+    spaces: dict[str, tuple[Any, str]] = {
+        "_refs": (None, ""), "_refs.fft": (fft, "fft_"), "_refs.linalg": (linalg, "linalg_"),
+        "_refs.special": (special, "special_"), "_refs.nn.functional": (nn.functional, "")}
+    found: dict[Any, Callable[..., Any]] = {}
+    for package, (space, prefix) in spaces.items():
+        for name in _LISTED[package]:
+            packet = getattr(torch.ops.aten, prefix + name, None)
+            if name.startswith("-") or not hasattr(packet, "overloads"):
+                continue
+            reference = __getattr__(name) if space is None else getattr(space, name)
+            found |= {getattr(packet, word): reference for word in packet.overloads()}
+    return found

@@ -108,14 +108,19 @@ class ProxyTorchDispatchMode(_Mode):
         self.tracer, self.tracing_mode = tracer, tracing_mode
         self.enable_tracing = True
         self.decomposition_table: Mapping[Any, Callable[..., Any]] = {}
+        self._decomposing: list[Any] = []       # ops whose decompositions run: what they call of themselves is recorded
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         kwargs = kwargs or {}
         if not self.enable_tracing:
             return func(*args, **kwargs)
-        if func in self.decomposition_table:
-            with self:
-                result = self.decomposition_table[func](*args, **kwargs)
+        if func in self.decomposition_table and func not in self._decomposing:
+            self._decomposing.append(func)
+            try:
+                with self:
+                    result = self.decomposition_table[func](*args, **kwargs)
+            finally:
+                self._decomposing.pop()
             if result is not NotImplemented:
                 return result
         name = self.tracer.graph._target_to_str(func.overloadpacket.__name__)
