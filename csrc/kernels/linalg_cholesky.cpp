@@ -19,6 +19,8 @@ void linalg_cholesky_ex(const Args& g) {
         const int M = int(n), L = lead(n);
         int failed = 0;
         if (n) fortran<T>(Blas::potrf, upper ? "U" : "L", &M, a.data(), &L, &failed, size_t(1));
+        for (int64_t j = 0; j < n && !failed; ++j)  // of NaN potrf says nothing
+          if (!(std::abs(a[j + j * n]) >= 0)) failed = int(j) + 1;
         for (int64_t j = 0; j < n; ++j)
           for (int64_t i = upper ? j + 1 : 0; i < (upper ? n : j); ++i) a[i + j * n] = T(0);
         store(Matrix<T>(out, batch, b), a, n);
@@ -66,7 +68,7 @@ void cholesky_inverse(const Args& g) {
         int failed = 0;
         fortran<T>(Blas::potri, upper ? "U" : "L", &M, a.data(), &L, &failed, size_t(1));
         if (failed)
-          throw std::runtime_error("cholesky_inverse: The diagonal element " + std::to_string(failed) + " is zero, the inverse could not be computed.");
+          throw std::runtime_error("cholesky_inverse: The diagonal element " + std::to_string(failed) + " is zero, the inversion could not be completed because the input matrix is singular.");
         for (int64_t j = 0; j < n; ++j)  // potri fills one triangle
           for (int64_t i = 0; i < j; ++i) {
             if (upper) a[j + i * n] = conj_of(a[i + j * n]);

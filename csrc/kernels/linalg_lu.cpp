@@ -178,7 +178,7 @@ void lu_permutation(const Args& g) {
     for (int64_t i = 0; i < n; ++i) order[i] = i;
     for (int64_t i = 0; i < k; ++i) {
       if (p[i] < 1 || p[i] > n) throw std::runtime_error("pivots passed to lu_unpack must be between 1 and LU.size(-2) inclusive."
-          "Did you properly call lu_factor?");
+          "Did you properly pass the result of lu_factor?");
       std::swap(order[i], order[p[i] - 1]);
     }
     store_vector(perm, batch, b, order);

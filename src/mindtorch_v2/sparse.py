@@ -22,6 +22,8 @@ def addmm(mat: Any, mat1: Any, mat2: Any, *, beta: Any = 1.0, alpha: Any = 1.0) 
 
 def mm(mat1: Any, mat2: Any, reduce: str | None = None) -> Any:
     """mat1 @ mat2; the gradient of a sparse operand has its places."""
+    if reduce is not None and mat1.layout in (torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc):
+        raise RuntimeError(f"sparse_mm_reduce: expect self to be SparseCsr, got {torch._sparse.pattern.WORDS[mat1.layout]}")
     if reduce is not None and reduce != "sum":
         return _mm_reduced(mat1, mat2, reduce)
     if not (torch._sparse.is_sparse(mat1) or torch._sparse.is_sparse(mat2)):

@@ -271,3 +271,30 @@ def ref_errors(case: Case) -> None:
         with mode:
             raises(lambda first=first, args=args, kwargs=kwargs: case.info(first, *args, **kwargs), wrong.error_type,
                    wrong.error_regex)
+
+
+@check("TestForwardADWithScalars.test_0d_tensor_with_python_scalar", "float32", kind="BinaryUfuncInfo")
+def dual_numbers(case: Case) -> None:
+    """A dual tensor without dims and a number give a value and a tangent of one dtype."""
+    torch, info = case.torch, case.info
+    if not info.supports_forward_ad or case.dtype not in info.supported_backward_dtypes("cpu"):
+        return
+    forward = torch.autograd.forward_ad
+    with forward.dual_level():
+        dual = forward.make_dual(torch.rand(()), torch.rand(()))
+        calls = [(dual, 2.0)] * info.supports_rhs_python_scalar + [(2.0, dual)] * info.supports_one_python_scalar
+        for args in calls:
+            value, tangent = forward.unpack_dual(info(*args))
+            assert tangent is None or value.dtype == tangent.dtype, f"{value.dtype} and {tangent.dtype}"
+
+
+@check("TestRefsOpsInfo.test_refs_are_in_decomp_table", "float32", kind="refs")
+def decomposed(case: Case) -> None:
+    """A reference that torch registers as a decomposition is one."""
+    from torch._decomp import decomposition_table  # of whichever library is called torch
+    from torch.testing._internal.common_methods_invocations import python_ref_db
+    packages = {"_refs": case.torch._refs, "linalg": case.torch._refs.linalg, "fft": case.torch._refs.fft,
+                "special": case.torch._refs.special, "functional": case.torch._refs.nn.functional}
+    *path, name = case.info.name.split(".")
+    assert case.info in python_ref_db
+    assert any(getattr(packages.get(path[-1]), name, None) is f for f in decomposition_table.values()), "is in no table"

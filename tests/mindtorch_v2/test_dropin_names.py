@@ -1,6 +1,8 @@
 """Modules that PyTorch's own test files and packages import: what they do here, or that a use refuses by name."""
 from __future__ import annotations
 
+import importlib
+
 import pytest
 from twin import check_lines
 
@@ -30,8 +32,30 @@ def test_decompositions_are_those_of_the_rows() -> None:
     def relu(x: mt.Tensor) -> mt.Tensor:
         return x.clamp(0)
     assert registry[mt.ops.aten.relu.default] is relu
-    graph = mt.fx.experimental.proxy_tensor.make_fx(lambda x: mt.relu(x) + 1, decomposition_table=registry)(x)
+    make_fx = mt.fx.experimental.proxy_tensor.make_fx
+    graph = make_fx(lambda x: mt.relu(x) + 1, decomposition_table=registry)(x)
     assert "relu" not in graph.code and graph(-x).tolist() == [1, 1, 1]
+    table = mt._decomp.decomposition_table                  # the reference of an op with a kernel is that op
+    assert table[mt.ops.aten.sin.default] is mt._refs.sin and mt.ops.aten.sin.default not in mt._decomp.core_aten_decompositions()
+    graph = make_fx(lambda x: mt.ops.aten.select_backward(x.sin(), [2, 3], 0, 1), decomposition_table=table)(x)
+    assert graph(x).tolist()[1] == x.sin().tolist()
+
+
+@pytest.mark.parametrize("line", [
+    "m._canonical_dim((-1, 0), 3)", "m._canonical_dim((0, 0), 1)", "m._canonical_dim(3, 3)", "m._reduction_identity('amax', x.int())",
+    "m._reduction_identity('mean', x)", "m._reduction_identity('softmax', x)", "m._combine_input_and_mask(m.sum, x, k)",
+    "m._combine_input_and_mask(m.amax, x.to_sparse(), k.to_sparse())", "m._where(k, x, torch.tensor(9.0))",
+    "m._where(k.to_sparse(), x, torch.tensor(9.0))", "m._input_mask(x.to_sparse_csr(), mask=k.to_sparse_csr())",
+    "m._input_mask(x.to_sparse(), mask=k)", "m.amax(torch.tensor(1.0).to_sparse(), 0)"])
+def test_masks(line: str) -> None:
+    check_lines("m = torch.masked\nx = torch.arange(4.0).reshape(2, 2)\nk = x > 1\n" + line, message=True)
+
+
+def test_names_of_quantisation_can_be_imported() -> None:
+    for name in ("ao.nn.intrinsic.quantized.dynamic", "ao.nn.quantized.dynamic", "ao.quantization.quantize_fx"):
+        module = importlib.import_module(f"mindtorch_v2.{name}")
+        with pytest.raises(NotImplementedError, match=rf"\[torch\.{name}\.Linear\]"):
+            module.Linear()
 
 
 @pytest.mark.parametrize("use", [

@@ -89,3 +89,13 @@ def test_values_of_coo(line: str) -> None:
 def test_a_sparse_parameter(line: str) -> None:
     given = "import copy, io\nf = io.BytesIO()\np = torch.nn.Parameter(torch.eye(2).to_sparse())"
     check_lines(f"{given}\n({line})[-1]" if "save" in line else f"{given}\n{line}")
+
+
+@pytest.mark.parametrize("line", [
+    "R.to_dense(torch.float64)", "R + 2.0", "R + R.double()", "R.half() @ torch.ones(4, 2).half()", "R.to_sparse_bsr((3, 2))",
+    "R.to_sparse().to_sparse_bsr((3, 2))", "D.to_sparse_bsr((0, 2))", "torch.stack([D, D]).to_sparse_csr().select(1, 0)",
+    "torch.stack([D, D]).to_sparse_csr().transpose(0, 1)", "torch.stack([D, D], 2).to_sparse_csr(dense_dim=1).transpose(0, 1)",
+    "torch.sparse_csr_tensor([0, 1], [0], [1.0], layout=torch.sparse_csc)", "R.to_sparse() * R", "(R * R.to_sparse()).values()",
+    "torch.sparse.mm(R.to_sparse_csc(), D, 'mean')", "torch.sparse_bsr_tensor([0], [0], torch.ones(1, 1, 1), (1, 1), check_invariants=True)"])
+def test_refusals_of_compressed_layouts(line: str) -> None:
+    check_lines(f"D = torch.arange(16.0).reshape(4, 4) % 3\nR = D.to_sparse_csr()\n{line}", message=True)

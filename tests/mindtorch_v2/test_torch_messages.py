@@ -45,6 +45,31 @@ def test_errors(line: str) -> None:
     check_lines(line, message=True)
 
 
+MATRIX = "M = torch.eye(3, dtype=torch.float64)\n"
+
+
+@pytest.mark.parametrize("line", [
+    "torch.linalg.eigvals(M[:2])", "torch.linalg.eig(M.long())", "torch.linalg.lu(M[0])", "torch.linalg.pinv(M[0])",
+    "torch.linalg.pinv(M.long())", "torch.linalg.matrix_rank(M.half())", "torch.linalg.cond(M[0])", "torch.linalg.cond(M, 3)",
+    "torch.matrix_exp(M.long())", "torch.logdet(M[:2])", "torch.svd(M[0])", "torch.geqrf(M[0])",
+    "torch.linalg.cond(M, out=torch.empty((), dtype=torch.int64))", "torch.linalg.cond(M, out=torch.empty(()))",
+    "torch.linalg.pinv(M, out=torch.empty(3, 3, dtype=torch.int64))", "torch.linalg.matrix_norm(M, out=torch.empty(()))",
+    "torch.linalg.vecdot(M, M, out=torch.empty(3))", "torch.linalg.tensorinv(M, 1, out=torch.empty(3, 3, dtype=torch.int64))",
+    "torch.linalg.multi_dot([M, M], out=torch.empty(3, 3))", "torch.linalg.multi_dot([M, M.float()])",
+    "torch.linalg.eigvals(M, out=torch.empty(3))", "torch.cholesky_inverse(M, out=torch.empty(3, 3, dtype=torch.int64))",
+    "torch.cholesky_solve(M, M, out=torch.empty(3, 3))", "torch.linalg.matrix_power(M, 2, out=torch.empty(3, 3))",
+    "torch.inner(M, M, out=torch.empty(3, 3))", "torch.inner(M, M.float())", "torch.mv(M[0], M[0])", "torch.mv(M, M[0].float())",
+    "torch.addmm(M.float(), M, M)", "torch.addmv(M[0], M, M[0].float())", "torch.baddbmm(M.float(), M[None], M[None])",
+    "torch.addbmm(M, M[None], M[None].expand(2, 3, 3))", "torch.outer(M[0], M)", "torch.matmul(torch.tensor(1.), M)",
+    "torch.matmul(M, M[0].float())", "torch.einsum('ij->i..', M)", "torch.linalg.vector_norm(M, dtype=torch.complex128)",
+    "torch.linalg.cholesky_ex(M * float('nan'))[1]", "torch._int_mm(M.float(), M.float())",
+    "torch.neg(M, out=torch.empty(3, 3))", "torch.abs(M.long(), out=torch.empty(3, 3))", "torch.floor(M, out=M.float())",
+    "torch.nan_to_num(M, out=torch.empty(3, 3))", "torch.float_power(M, 2, out=torch.empty(3, 3))", "M.float().float_power_(2)",
+    "torch.lerp(M, M.float(), 0.5)", "pow(M, 2, 3)", "torch.linspace(torch.tensor(0., device='meta'), 1, 3, device='meta').shape"])
+def test_matrices_and_out(line: str) -> None:
+    check_lines(MATRIX + line, message=True)
+
+
 @pytest.mark.parametrize("line", [
     "torch.arange(0, 1, 0.1, dtype=torch.int64)", "torch.range(0, float('nan'))", "torch.range(5, 0)", "torch.range(1)",
     "torch.zeros(1, dtype=torch.int32, requires_grad=True)", "torch.ones(1).int().requires_grad_()",

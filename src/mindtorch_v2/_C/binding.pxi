@@ -17,7 +17,7 @@ cdef bint stands_for_number(PyObject* o):
     if not is_tensor(o):
         return False
     t = <TensorBase>o
-    return t.rank == 0 and not needs_grad(t) and (t.st.nbytes > 0 or not t.st.shrunk) and \
+    return t.rank == 0 and not needs_grad(t) and t.dev != META and (t.st.nbytes > 0 or not t.st.shrunk) and \
         (t.extra is None or not t.extra.get("tangents"))
 
 

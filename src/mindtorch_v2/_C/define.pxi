@@ -4,11 +4,12 @@ POINTWISE_MODES = {"promote": P_PROMOTE, "float": P_FLOAT, "bool": P_BOOL, "real
 
 
 cdef object out_words(object out, str family):
-    """The words that refuse an out= of another dtype than the result's; None: it is cast to."""
+    """The words that refuse an out= of another dtype than the result's; None: it is cast to, a tuple: with words for those
+    to which it cannot be."""
     cdef tuple given = out if isinstance(out, tuple) else (out,)
     for item in given:
         if isinstance(item, str) and " " in item:
-            return item
+            return (item,) if "casts" in given else item
     if "exact" in given or family == "kernel" and "casts" not in given:
         return "Expected out tensor to have dtype {result_c}, but got {out_c} instead"
     return None

@@ -21,7 +21,7 @@ cdef object run_out(Op op, Overload ov, PyObject** s, object out):
     cdef TensorBase o, r
     cdef tuple outs
     cdef int i
-    if ov.family == F_POINTWISE and is_tensor(<PyObject*>out) and not isinstance(ov.out_body, str):
+    if ov.family == F_POINTWISE and is_tensor(<PyObject*>out) and not isinstance(ov.out_body, tuple):
         check_out(op, ov, s, out)
         if out_ready(ov, s, <TensorBase>out):
             run_pointwise(ov, s, <TensorBase>out)
@@ -34,7 +34,7 @@ cdef object run_out(Op op, Overload ov, PyObject** s, object out):
             check_apart(ov, s, <TensorBase>item)
     if ov.ntensors == 0 and outs:
         take_options(ov, s, <TensorBase>outs[0])
-    if ov.out_body is None or isinstance(ov.out_body, str):
+    if ov.out_body is None or isinstance(ov.out_body, (str, tuple)):
         result = run_family(ov, s)               # not autocast: the user says where the result goes
     else:
         result = ov.out_body(outs[0], *[<object>s[i] for i in range(ov.nparams)])
@@ -50,9 +50,10 @@ cdef object run_out(Op op, Overload ov, PyObject** s, object out):
             continue
         if o.dev != r.dev:
             raise device_error(o, r)
-        if r.dt != o.dt and isinstance(ov.out_body, str):
-            raise RuntimeError((<str>ov.out_body).format(result=type_word(r.dt), out=type_word(o.dt), result_c=c_word(r.dt),
-                                                         out_c=c_word(o.dt)))
+        if r.dt != o.dt and (isinstance(ov.out_body, str) or isinstance(ov.out_body, tuple) and not castable(r.dt, o.dt)):
+            words = ov.out_body if isinstance(ov.out_body, str) else ov.out_body[0]
+            raise RuntimeError(words.format(result=type_word(r.dt), out=type_word(o.dt), result_c=c_word(r.dt),
+                                            out_c=c_word(o.dt)))
         if not castable(r.dt, o.dt):
             raise RuntimeError(f"result type {type_word(r.dt)} can't be cast to the desired output type {type_word(o.dt)}")
         if not same_shape(o, r):

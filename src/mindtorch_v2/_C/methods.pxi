@@ -530,7 +530,7 @@ cdef class TensorMethods(TensorBase):
     def __mod__(self, other): return binary(hot.remainder, self, other)
     def __rmod__(self, other): return reflected(hot.remainder, self, other)
     def __imod__(self, other): return binary(hot.remainder_, self, other)
-    def __pow__(self, other, modulo): return binary(hot.pow, self, other)
+    def __pow__(self, other, modulo): return binary(hot.pow, self, other) if modulo is None else NotImplemented
     def __rpow__(self, other, modulo): return reflected(hot.pow, self, other)
     def __ipow__(self, other, modulo): return binary(hot.pow_, self, other)
     def __matmul__(self, other): return binary(hot.matmul, self, other)

@@ -154,7 +154,10 @@ cdef int check_operands(Overload ov, PyObject** s, int compute) except -1:
             if not is_tensor(s[p]):
                 check_fits(<object>s[p], math_dtype(compute))
             elif (<TensorBase>s[p]).dt != (<TensorBase>s[0]).dt and (p < 2 or (<TensorBase>s[p]).rank):
-                raise RuntimeError(f"{ov.name} is not yet implemented for tensors with different dtypes.")
+                raise RuntimeError(
+                    f"expected dtype {type_name((<TensorBase>s[0]).dt)} for `{ov.names[p]}` but got dtype "
+                    f"{type_name((<TensorBase>s[p]).dt)}" if ov.ntensors > 2 else
+                    f"{ov.name} is not yet implemented for tensors with different dtypes.")
     elif ov.guard == G_POWER:
         if compute < kHalf and PyLong_Check(<object>s[1]) and <object>s[1] < 0:
             raise RuntimeError("Integers to negative integer powers are not allowed.")
@@ -349,6 +352,8 @@ cdef int check_output(Overload ov, PyObject** s, Operands* x, TensorBase out, in
         check_inplace_shape(ov, s, ov.ntensors, out, shape)
     if ov.mode >= P_REAL and out.dt >= kComplexFloat and <PyObject*>out == s[0]:
         raise RuntimeError(f"In-place {ov.name} is not supported for complex tensors.")
+    if out_dt != out.dt and isinstance(ov.out_body, str):
+        raise RuntimeError((<str>ov.out_body).format(result=type_word(out_dt), out=type_word(out.dt)))
     if not castable(out_dt, out.dt):
         raise RuntimeError(f"result type {type_word(out_dt)} can't be cast to the desired output type "
                            f"{type_word(out.dt)}")

@@ -22,6 +22,11 @@ cdef int native_rule(int id, Overload ov, PyObject** s, OutSpec* out) except -1:
     if id == R_MATMUL or id == R_MM:
         b = <TensorBase>s[1]
         if a.dt != b.dt:
+            if a.rank == 0 or b.rank == 0:
+                return matmul_rule(id, a, b, out)        # which refuses that first
+            if a.rank == 2 and b.rank == 1:
+                raise RuntimeError(f"addmv input tensors must have the same dtype, but got {type_word(b.dt)}, {type_word(a.dt)}, "
+                                   f"and {type_word(b.dt)}")
             raise RuntimeError(f"expected m1 and m2 to have the same dtype, but got: {type_name(a.dt)} != {type_name(b.dt)}")
         return matmul_rule(id, a, b, out)
     if id == R_LINEAR:

@@ -64,8 +64,21 @@ config: Any = _facade.settings(
     inline_inbuilt_nn_modules=True, optimize_ddp=True, log_compilation_metrics=True, issue_3_13_0_warning=True)
 exc: Any = _facade.module(__name__, "exc", "Errors of graph capture.", **_errors)
 eval_frame: Any = _facade.module(__name__, "eval_frame", "Where torch has OptimizedModule.", OptimizedModule=OptimizedModule)
+
+
+def clone_input(x: Any, *, dtype: Any = None) -> Any:
+    """A leaf with the items, the strides and the gradient of a tensor, in a storage of its own."""
+    with torch.no_grad():
+        made = torch.empty_strided(x.shape, x.stride(), dtype=dtype or x.dtype, device=x.device).copy_(x)
+        made.requires_grad_(x.requires_grad)
+        if x.is_leaf and x.grad is not None:
+            made.grad = clone_input(x.grad, dtype=dtype)
+        return made
+
+
 utils: Any = _facade.module(__name__, "utils", "What graph capture says of itself.", is_compile_supported=lambda device: False,
-                       counters={}, CompileProfiler=_facade.absent("torch._dynamo.utils.CompileProfiler", _WHY))
+                       counters={}, clone_input=clone_input,
+                       CompileProfiler=_facade.absent("torch._dynamo.utils.CompileProfiler", _WHY))
 compiled_autograd: Any = _facade.module(__name__, "compiled_autograd", "Backward passes are not compiled.",
                                    reset=torch.compiler.reset, _disable=contextlib.nullcontext)
 testing: Any = _facade.module(__name__, "testing", "Helpers for tests of graph capture.", reset=torch.compiler.reset,

@@ -1,6 +1,7 @@
 """torch._inductor: PyTorch's compiler backend, which is not here. Its settings are kept, whatever compiles refuses."""
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 import mindtorch_v2 as torch
@@ -15,7 +16,9 @@ utils: Any = _facade.module(__name__, "utils", "Which devices the compiler would
                             GPU_TYPES=GPU_TYPES, OrderedSet=torch.utils._ordered_set.OrderedSet,
                             get_gpu_type=lambda: "cuda", is_big_gpu=lambda *x: False,
                             is_gpu=lambda device: device in GPU_TYPES,
-                            **_facade.refusals("get_gpu_shared_memory", _WHY, "torch._inductor.utils."))
+                            maybe_profile=lambda should_profile, *args, **kwargs: nullcontext(),
+                            **_facade.refusals("get_gpu_shared_memory run_and_get_code run_and_get_triton_code fresh_cache "
+                                               "fresh_inductor_cache run_and_get_cpp_code", _WHY, "torch._inductor.utils."))
 exc: Any = _facade.module(__name__, "exc", "What compiling would raise.",
                           InvalidCxxCompiler=type("InvalidCxxCompiler", (RuntimeError,), {}),
                           CppCompileError=type("CppCompileError", (RuntimeError,), {}))

@@ -121,6 +121,11 @@ def epsilon(dtype: _C.dtype) -> float:
     return finfo(dtype).eps
 
 
+def casts(name: str, what: str = "result") -> tuple[str, str]:
+    """out= of a row: of a dtype that the result can be cast to, else these words."""
+    return "casts", f"{name}: Expected {what} to be safely castable from {{result}} dtype, but got {what} with dtype {{out}}"
+
+
 # ---- Cholesky ------------------------------------------------------------------------------------
 def _square_rule(name: str, *more: tuple[int, _C.dtype]) -> Callable[..., Any]:
     """self's shape and dtype, then `more` outputs given as (dims dropped from the batch shape, dtype)."""
@@ -199,7 +204,7 @@ def _cholesky_solve_grad(g: Tensor, self: Tensor, input2: Tensor, upper: bool, r
     return rhs, -ops.matmul(input2, common) if upper else -ops.matmul(common, input2)
 
 
-op("cholesky_solve(Tensor self, Tensor input2, bool upper=False) -> Tensor", out="casts",
+op("cholesky_solve(Tensor self, Tensor input2, bool upper=False) -> Tensor", out=casts("cholesky_solve"),
    batch=batching.leading, autocast={"cpu": "float32"},
    rule=_cholesky_solve_rule,
    grad={"self, input2": lambda g, self, input2, upper, result, needs:
@@ -216,8 +221,8 @@ def _cholesky_inverse_grad(g: Tensor, self: Tensor, upper: bool, result: Tensor)
     return -ops.matmul(self, common) if upper else -ops.matmul(common, self)
 
 
-op("cholesky_inverse(Tensor self, bool upper=False) -> Tensor", out="casts", batch=batching.leading, autocast={"cpu": "float32"},
-   rule=_cholesky_inverse_rule,
+op("cholesky_inverse(Tensor self, bool upper=False) -> Tensor", out=casts("cholesky_inverse"), batch=batching.leading,
+   autocast={"cpu": "float32"}, rule=_cholesky_inverse_rule,
    grad={"self": lambda g, self, upper, result: _cholesky_inverse_grad(g, self, upper, result)})
 
 # ---- triangular systems --------------------------------------------------------------------------
@@ -346,6 +351,8 @@ def _lu_factor(A: Tensor, pivot: bool) -> tuple[Tensor, ...]:
            out="exact")
 def _lu(A: Tensor, pivot: bool) -> tuple[Tensor, Tensor, Tensor]:
     """A = P L U."""
+    if A.dim() < 2:
+        raise RuntimeError(f"linalg.lu: Expected tensor with 2 or more dimensions. Got size: {list(A.shape)} instead")
     LU, pivots, _ = ops._linalg_lu_factor_ex(A, pivot=pivot)
     return (_permutation(pivots, A.size(-2), A), *_parts(LU))
 

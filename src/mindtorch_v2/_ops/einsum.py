@@ -34,6 +34,9 @@ def _parse(equation: str, operands: Sequence[Tensor]) -> tuple[list[list[Any]], 
         if "." in part.replace("...", "", 1):
             raise RuntimeError(f"einsum(): found '.' for operand {i} " + (
                 "for which an ellipsis was already found" if "..." in part else "that is not part of any ellipsis"))
+    if "." in right.replace("...", "", 1):
+        raise RuntimeError("einsum(): found '.' for output " + (
+            "for which an ellipsis (...) was already found" if "..." in right else "that is not part of any ellipsis (...)"))
     for c in left.replace("...", "").replace(",", "") + right.replace("...", ""):
         if not (c.isalpha() and c.isascii()):
             place = equation.find(c) if c not in right else len(equation) - len(right) + right.find(c)

@@ -78,11 +78,22 @@ def _linear_weight(g: Tensor, input: Tensor, shape: tuple[int, ...]) -> Tensor:
 
 
 # ---- products with a sum ------------------------------------------------------------------------------------------
+# what torch says of tensors of several dtypes: their names in order, and then what C++ calls them
+_DTYPES_DIFFER = {"addmm": "self and mat2 must have the same dtype, but got {0} and {2}",
+                  "addmv": "addmv input tensors must have the same dtype, but got {}, {}, and {}",
+                  "baddbmm": "Input dtypes must be the same, got: input {3}, batch1: {4}, batch2: {5}",
+                  "mv": "addmv input tensors must have the same dtype, but got {1}, {0}, and {1}"}
+
+
+def _dtype_of(t: Tensor) -> Any:
+    return t.dtype
+
+
 def _same_dtype(name: str, *tensors: Tensor) -> None:
     for t in tensors[1:]:
         if t.dtype != tensors[0].dtype:
-            raise RuntimeError(f"{name}: expected all tensors to have the same dtype, but got {tensors[0].dtype} "
-                               f"and {t.dtype}")
+            raise RuntimeError(_DTYPES_DIFFER[name].format(*map(word, map(_dtype_of, tensors)), *(
+                core._c_word(x.dtype) for x in tensors)))
 
 
 def _expands(self: Tensor, shape: Sequence[int]) -> None:
@@ -114,6 +125,8 @@ def _bmm_rule(self: Tensor, mat2: Tensor) -> Spec:
 
 def _mv_rule(self: Tensor, vec: Tensor) -> Spec:
     if self.dim() != 2 or vec.dim() != 1 or self.size(1) != vec.size(0):
+        if self.dim() != 2 or vec.dim() != 1:
+            raise RuntimeError(f"vector + matrix @ vector expected, got 1, {self.dim()}, {vec.dim()}")
         raise RuntimeError(f"size mismatch, got input ({self.size(0) if self.dim() else 0}), "
                            f"mat ({'x'.join(map(str, self.shape))}), vec ({'x'.join(map(str, vec.shape))})")
     _same_dtype("mv", self, vec)
@@ -170,7 +183,8 @@ def _scaled(name: str) -> Callable[..., Any]:
             _three_sizes(a, b)
         elif name == "addr":
             _two_vectors(a, b)
-        _same_dtype(name, self, a, b)
+        if name in _DTYPES_DIFFER:
+            _same_dtype(name, self, a, b)
         shape = product(a, b)
         if name == "addmv" and self.dim() == 1 and self.size(0) not in (1, *shape):
             raise RuntimeError(f"size mismatch, got input ({self.size(0)}), mat ({a.size(0)}x{a.size(1)}), vec ({b.size(0)})")
@@ -220,8 +234,14 @@ op("addr(Tensor self, Tensor vec1, Tensor vec2, *, Scalar beta=1, Scalar alpha=1
          "vec2": lambda g, vec1, alpha: _times(ops.mv(g.t(), conj(vec1)), alpha)})
 
 
-def _addbmm_rule(self: Tensor, batch1: Tensor, batch2: Tensor, *_: object) -> Spec | None:
+def _check_batches(batch1: Tensor, batch2: Tensor) -> None:
+    if batch1.dim() == 3 == batch2.dim() and batch1.size(0) != batch2.size(0):
+        raise RuntimeError(f"batch1 and batch2 must have same number of batches, got {batch1.size(0)} and {batch2.size(0)}")
     _three_sizes(batch1, batch2)
+
+
+def _addbmm_rule(self: Tensor, batch1: Tensor, batch2: Tensor, *_: object) -> Spec | None:
+    _check_batches(batch1, batch2)
     shape = _bmm_rule(batch1, batch2)[0][1:]
     _expands(self, tuple(shape))
     return (shape, self.dtype) if self.dtype is batch1.dtype is batch2.dtype else None
@@ -235,7 +255,7 @@ def _addbmm_rule(self: Tensor, batch1: Tensor, batch2: Tensor, *_: object) -> Sp
                  "batch2": lambda g, batch1, alpha: _times(ops.matmul(_t(batch1), g), alpha)})
 def _addbmm(self: Tensor, batch1: Tensor, batch2: Tensor, beta: complex, alpha: complex) -> Tensor:
     """beta * self plus alpha times the sum of the batch's products, as one product that sums only once."""
-    _three_sizes(batch1, batch2)
+    _check_batches(batch1, batch2)
     _, rows, columns = _bmm_rule(batch1, batch2)[0]
     _expands(self, (rows, columns))
     inner = batch1.size(0) * batch1.size(2)
@@ -246,15 +266,17 @@ def _addbmm(self: Tensor, batch1: Tensor, batch2: Tensor, beta: complex, alpha: 
 @composite("outer(Tensor self, Tensor vec2) -> Tensor")
 def _outer(self: Tensor, vec2: Tensor) -> Tensor:
     """Every product of an item of self with one of vec2."""
-    if self.dim() != 1 or vec2.dim() != 1:
-        raise RuntimeError(f"outer: Expected 1-D argument self, but got {self.dim() if self.dim() != 1 else vec2.dim()}-D")
+    for name, vector in (("self", self), ("vec2", vec2)):
+        if vector.dim() != 1:
+            raise RuntimeError(f"outer: Expected 1-D argument {name}, but got {vector.dim()}-D")
     return self.unsqueeze(1) * vec2
 
 
 alias("ger", "outer")
 
 
-@composite("inner(Tensor self, Tensor other) -> Tensor")
+@composite("inner(Tensor self, Tensor other) -> Tensor",
+           out="tensordot: Expected the output tensor to have dtype {result}, but got an output tensor with dtype {out}")
 def _inner(self: Tensor, other: Tensor) -> Tensor:
     """Sums of products over the last dims."""
     if self.dim() == 0 or other.dim() == 0:
@@ -262,7 +284,13 @@ def _inner(self: Tensor, other: Tensor) -> Tensor:
     if self.size(-1) != other.size(-1):
         raise RuntimeError(f"inner() the last dimension must match on both input tensors but got shapes "
                            f"{list(self.shape)} and {list(other.shape)}")
+    _one_dtype(self, other)
     return ops.tensordot(self, other, ([-1], [-1]))
+
+
+def _one_dtype(a: Tensor, b: Tensor) -> None:
+    if a.dtype != b.dtype:
+        raise RuntimeError("both inputs should have same dtype")
 
 
 @composite("kron(Tensor self, Tensor other) -> Tensor")
@@ -317,6 +345,7 @@ def tensordot(a: Tensor, b: Tensor, dims: int | tuple[list[int], ...] = 2, out: 
     first, second = ([d] if isinstance(d, int) else list(d) for d in dims)
     if len(first) != len(second):
         raise RuntimeError("both dimension lists should have same length")
+    _one_dtype(a, b)
     first, second = [wrap(d, a.dim()) for d in first], [wrap(d, b.dim()) for d in second]
     for i, j in zip(first, second):
         if a.size(i) != b.size(j):

@@ -11,6 +11,7 @@ from mindtorch_v2._ops import batching
 from mindtorch_v2._ops.decompose import (
     INT32,
     INT64,
+    casts,
     check_float,
     check_info,
     check_matrix,
@@ -48,7 +49,8 @@ op("linalg_norm(Tensor self, any? ord=None, int[1]? dim=None, bool keepdim=False
 
 
 @composite("linalg_matrix_norm(Tensor self, any? ord='fro', int[] dim=[-2, -1], bool keepdim=False, *, "
-           "ScalarType? dtype=None) -> Tensor", autocast={"npu": "float32 result"}, variants="linalg")
+           "ScalarType? dtype=None) -> Tensor", autocast={"npu": "float32 result"}, variants="linalg",
+           out="linalg.matrix_norm expected out tensor dtype {result} but got: {out}")
 def _matrix_norm(self: Tensor, ord: Any, dim: Sequence[int], keepdim: bool, dtype: _C.dtype | None) -> Tensor:
     """The norm of each matrix: 'fro', 'nuc', 2, -2 (singular values), 1, -1 (columns), inf, -inf (rows)."""
     name = "linalg.matrix_norm"
@@ -115,10 +117,12 @@ def _singular(A: Tensor) -> Any:
     return inverse, info != 0
 
 
-@composite("linalg_cond(Tensor self, any? p=None) -> Tensor", autocast={"cpu": "float32"}, variants="linalg")
+@composite("linalg_cond(Tensor self, any? p=None) -> Tensor", autocast={"cpu": "float32"}, variants="linalg",
+           out=casts("linalg.cond"))
 def _cond(self: Tensor, p: Any) -> Tensor:
     """How much the solution of a system with this matrix may magnify an error."""
-    check_matrix(self, "linalg.cond")
+    if self.dim() < 2:
+        raise RuntimeError("linalg.cond: The input tensor must have at least 2 dimensions.")
     if p is None or p in (2, -2):
         S = ops.linalg_svdvals(self)
         if not S.numel():
@@ -127,7 +131,7 @@ def _cond(self: Tensor, p: Any) -> Tensor:
         return last / first if p == -2 else first / last
     if not isinstance(p, str) or p in ("fro", "nuc"):
         check_square(self, f"linalg.cond(ord={p})")
-    if isinstance(p, str) and p not in ("fro", "nuc"):
+    if p not in ("fro", "nuc") and (isinstance(p, str) or abs(p) not in (1, math.inf)):
         raise RuntimeError(f"linalg.cond got an invalid norm type: {p}")
     if self.numel() == 0:
         return ops.zeros(self.shape[:-2], dtype=real_dtype(self.dtype), device=self.device)
@@ -164,12 +168,12 @@ def _limit(largest: Tensor, atol: Any, rtol: Any) -> Tensor:
 def _check_tolerance(name: str, **given: Any) -> Any:
     for which, t in given.items():
         if hasattr(t, "dtype") and t.dtype.is_complex:
-            raise RuntimeError(f"{name}: {which} tensor of complex type is not supported. Got {word(t.dtype)}")
+            raise RuntimeError(f"torch.{name}: {which} tensor of complex type is not supported. Got {word(t.dtype)}")
 
 
 def _rank(self: Tensor, atol: Any, rtol: Any, hermitian: bool) -> Tensor:
     check_matrix(self, "torch.linalg.matrix_rank", "input")
-    if not is_float(self.dtype):
+    if not is_float(self.dtype) or self.dtype.itemsize == 2:
         raise RuntimeError("This function doesn't handle types other than float and double")
     _check_tolerance("linalg.matrix_rank", atol=atol, rtol=rtol)
     atol, rtol = _tolerances(self, atol, rtol)
@@ -224,8 +228,9 @@ op("_linalg_pinv(Tensor self, Tensor atol, Tensor rtol, bool hermitian) -> Tenso
    variants="", numbers=True, grad={"self": lambda g, self, result: _pinv_grad(g, self, result)})
 
 def _pinv(self: Tensor, atol: float | None, rtol: Tensor | float | None, hermitian: bool) -> Tensor:
-    check_matrix(self, "linalg.pinv")
-    check_float(self, "linalg.pinv", False)
+    if self.dim() < 2 or not is_float(self.dtype) or self.dtype.itemsize == 2:
+        raise RuntimeError(f"linalg.pinv({word(self.dtype)}{{{list(self.shape)}}}): expected a tensor with 2 or more dimensions of "
+                           "float, double, cfloat or cdouble types")
     _check_tolerance("linalg.pinv", atol=atol, rtol=rtol)
     atol, rtol = _tolerances(self, atol, rtol)
     if self.numel() == 0:
@@ -234,9 +239,10 @@ def _pinv(self: Tensor, atol: float | None, rtol: Tensor | float | None, hermiti
 
 
 op("linalg_pinv(Tensor self, *, Tensor? atol=None, Tensor? rtol=None, bool hermitian=False) -> Tensor",
-   variants="linalg", numbers=True, body=_pinv, doc="The pseudo-inverse: small singular values count as zero.")
+   variants="linalg", numbers=True, body=_pinv, out=casts("linalg.pinv"),
+   doc="The pseudo-inverse: small singular values count as zero.")
 op("linalg_pinv.rcond(Tensor self, Tensor rcond, bool hermitian=False) -> Tensor", variants="linalg", numbers=True,
-   body=lambda self, rcond, hermitian: _pinv(self, 0.0, rcond, hermitian))
+   out=casts("linalg.pinv"), body=lambda self, rcond, hermitian: _pinv(self, 0.0, rcond, hermitian))
 
 
 @composite("pinverse(Tensor self, float rcond=1e-15) -> Tensor", autocast={"cpu": "float32"}, out=False)
@@ -301,7 +307,7 @@ def _lstsq(self: Tensor, b: Tensor, rcond: float | None, driver: str | None) -> 
 
 
 # ---- powers and products -------------------------------------------------------------------------
-@composite("linalg_matrix_power(Tensor self, int n) -> Tensor", variants="linalg")
+@composite("linalg_matrix_power(Tensor self, int n) -> Tensor", variants="linalg", out="exact")
 def _matrix_power(self: Tensor, n: int) -> Tensor | None:
     """A matrix times itself n times; the inverse's power for negative n."""
     check_square(self, "linalg.matrix_power", "A")
@@ -340,7 +346,7 @@ op("_matrix_exp(Tensor self) -> Tensor", out=False, variants="", whole=True, rul
 def _matrix_exp(self: Tensor) -> Tensor:
     """e to the power of each matrix: Taylor's series of a scaled one, squared back."""
     check_square(self, "linalg.matrix_exp")
-    check_float(self, "matrix_exp")
+    check_float(self, "linalg.matrix_exp")
     if self.numel() == 0 or self.size(-1) == 1:
         return self.exp()
     if self.dtype.itemsize == 2:
@@ -371,7 +377,8 @@ for _name in ("matrix_power", "matrix_exp"):
 alias("linalg_matmul", "matmul", "linalg")
 
 
-@composite("linalg_multi_dot(Tensor[] tensors) -> Tensor", autocast={"npu": "lower"}, variants="linalg")
+@composite("linalg_multi_dot(Tensor[] tensors) -> Tensor", autocast={"npu": "lower"}, variants="linalg",
+           out="multi_dot(): expected out tensor to have dtype {result_c} but got {out_c}")
 def _multi_dot(tensors: tuple[Tensor, ...]) -> Tensor:
     """The product of a chain of matrices, in the order that multiplies least."""
     n = len(tensors)
@@ -389,7 +396,7 @@ def _multi_dot(tensors: tuple[Tensor, ...]) -> Tensor:
             raise RuntimeError(f"multi_dot(): tensor {i} must be 2D but got {items[i].dim()}D")
         if items[i].dtype != items[0].dtype:
             raise RuntimeError("multi_dot(): all tensors must have be the same dtype but tensor 0 is "
-                               f"{word(items[0].dtype)} and tensor {i} {word(items[i].dtype)}")
+                               f"{_C._core._c_word(items[0].dtype)} and tensor {i} {_C._core._c_word(items[i].dtype)}")
         if i and items[i - 1].size(1) != items[i].size(0):
             raise RuntimeError(f"multi_dot(): tensors {i - 1} and {i} with shapes {list(items[i - 1].shape)} and "
                                f"{list(items[i].shape)} cannot be multiplied")
@@ -477,7 +484,8 @@ def _cross(self: Tensor, other: Tensor, dim: int | None) -> Tensor:
     return ops.linalg_cross(self, other, dim=dim)
 
 
-@composite("linalg_vecdot(Tensor x, Tensor y, *, int dim=-1) -> Tensor", autocast="lower", variants="linalg")
+@composite("linalg_vecdot(Tensor x, Tensor y, *, int dim=-1) -> Tensor", autocast="lower", variants="linalg",
+           out="linalg.vecdot: Expected out of dtype{result} but found {out}")
 def _vecdot(x: Tensor, y: Tensor, dim: int) -> Tensor:
     """Sums of products along a dim, the first operand conjugated."""
     check_float(x, "linalg.vecdot")
@@ -510,7 +518,8 @@ def _vander(x: Tensor, N: int | None) -> Tensor:
 
 
 # ---- tensors as matrices -------------------------------------------------------------------------
-@composite("linalg_tensorinv(Tensor self, int ind=2) -> Tensor", autocast={"cpu": "float32"}, variants="linalg")
+@composite("linalg_tensorinv(Tensor self, int ind=2) -> Tensor", autocast={"cpu": "float32"}, variants="linalg",
+           out=casts("tensorinv"))
 def _tensorinv(self: Tensor, ind: int) -> Tensor:
     """The inverse for tensordot over `ind` dims."""
     if ind <= 0:
@@ -526,7 +535,7 @@ def _tensorinv(self: Tensor, ind: int) -> Tensor:
 
 
 @composite("linalg_tensorsolve(Tensor self, Tensor other, int[]? dims=None) -> Tensor", autocast={"cpu": "float32"},
-           variants="linalg")
+           variants="linalg", out=casts("tensorsolve"))
 def _tensorsolve(self: Tensor, other: Tensor, dims: tuple[int, ...] | None) -> Tensor:
     """X with tensordot(self, X, X.ndim) == other."""
     x = self

@@ -102,7 +102,8 @@ op("pow(Tensor self, Tensor exponent) -> Tensor", autocast={"npu": "float32"}, r
                    "self": "aclnnPowScalarTensor(self, exponent, out)"}),
    grad={"self": lambda g, self, exponent: _pow_self(g, self, exponent),
          "exponent": lambda g, self, exponent, result: _pow_other(g, self, exponent, result)})
-op("neg(Tensor self) -> Tensor", rule=unary, guard="negative", npu="aclnnNeg(self, out)", grad={"self": core._grad_neg})
+_SAME = "Found dtype {out} but expected {result}"          # of an out= of another dtype
+op("neg(Tensor self) -> Tensor", rule=unary, out=_SAME, guard="negative", npu="aclnnNeg(self, out)", grad={"self": core._grad_neg})
 op("reciprocal(Tensor self) -> Tensor", autocast={"npu": "float32"}, rule=unary_float, npu="aclnnReciprocal(self, out)",
    grad={"self": lambda g, result: -g * conj(result * result)})
 op("_square(Tensor self) -> Tensor", rule=unary, kernel="square", variants="", npu="aclnnMul(self, self, out)",
@@ -115,9 +116,9 @@ def _square(self: Tensor) -> Tensor:
     return ops._square(self.to(_C._dtype_named("int64")) if self.dtype._name == "bool" else self)
 
 
-op("abs(Tensor self) -> Tensor", lacks="bool", rule=unary_real, npu="aclnnAbs(self, out)",
+op("abs(Tensor self) -> Tensor", lacks="bool", out=_SAME, rule=unary_real, npu="aclnnAbs(self, out)",
    grad={"self": lambda g, self: g * self.sgn()})
-op("sign(Tensor self) -> Tensor", rule=unary, npu="aclnnSign(self, out)",
+op("sign(Tensor self) -> Tensor", rule=unary, out=_SAME, npu="aclnnSign(self, out)",
    refuses={"complex": NotImplementedError("Unlike NumPy, torch.sign is not intended to support complex numbers. Please use "
                                            "torch.sgn instead.")},
    grad={"self": lambda g: ops.zeros_like(g)})
@@ -131,7 +132,7 @@ def _sgn_grad(g: Tensor, self: Tensor, result: Tensor) -> Tensor:
     return ops.where(size == 0, 0, inner - ((inner * conj(result)).real * result))
 
 
-op("sgn(Tensor self) -> Tensor", rule=unary, grad={"self": lambda g, self, result: _sgn_grad(g, self, result)})
+op("sgn(Tensor self) -> Tensor", rule=unary, out=_SAME, grad={"self": lambda g, self, result: _sgn_grad(g, self, result)})
 op("signbit(Tensor self) -> Tensor", rule=compare, npu="aclnnSignbit(self, out)", inplace=False,
    refuses={"complex": NotImplementedError("signbit is not implemented for complex tensors.")})
 alias("subtract", "sub")
@@ -225,7 +226,7 @@ for _name in ("and", "or", "xor"):
                number={"other": f"aclnnBitwise{_name.capitalize()}Scalar(self, other, out)"}))
 op("bitwise_left_shift(Tensor self, Tensor other) -> Tensor", rule=binary, npu="aclnnLeftShift(self, other, out)")
 op("bitwise_right_shift(Tensor self, Tensor other) -> Tensor", rule=binary, npu="aclnnRightShift(self, other, out)")
-op("bitwise_not(Tensor self) -> Tensor", rule=unary, npu="aclnnBitwiseNot(self, out)")
+op("bitwise_not(Tensor self) -> Tensor", rule=unary, out=_SAME, npu="aclnnBitwiseNot(self, out)")
 op("logical_not(Tensor self) -> Tensor", rule=compare, npu="aclnnLogicalNot(self, out)")
 for _name, _npu in (("isnan", None), ("isinf", "aclnnIsInf"), ("isfinite", "aclnnIsFinite"),
                     ("isposinf", "aclnnIsPosInf"), ("isneginf", "aclnnIsNegInf")):
@@ -235,12 +236,12 @@ for _name, _npu in (("isnan", None), ("isinf", "aclnnIsInf"), ("isfinite", "acln
 
 # ---- rounding ---------------------------------------------------------------------------------------------------
 for _name in ("floor", "ceil", "trunc"):
-    op(f"{_name}(Tensor self) -> Tensor", rule=unary, npu=f"aclnn{_name.capitalize()}(self, out)",
+    op(f"{_name}(Tensor self) -> Tensor", rule=unary, out=_SAME, npu=f"aclnn{_name.capitalize()}(self, out)",
        refuses={"complex": NotImplementedError(f"{_name} is not supported for complex inputs")},
        grad={"self": lambda g: ops.zeros_like(g)})
-op("round(Tensor self, *, int decimals=0) -> Tensor", rule=unary,
+op("round(Tensor self, *, int decimals=0) -> Tensor", rule=unary, out=_SAME,
    npu="aclnnRoundDecimals(self, decimals, out)", grad={"self": lambda g: ops.zeros_like(g)})
-op("frac(Tensor self) -> Tensor", rule=unary, npu="aclnnFrac(self, out)", grad={"self": lambda g: g})
+op("frac(Tensor self) -> Tensor", rule=unary, out=_SAME, npu="aclnnFrac(self, out)", grad={"self": lambda g: g})
 alias("fix", "trunc")
 
 # ---- elementary functions ---------------------------------------------------------------------------------------
@@ -345,26 +346,32 @@ def _isreal(self: Tensor) -> Tensor:
     return self.imag == 0 if self.is_complex() else ops.ones_like(self, dtype=_C._dtype_named("bool"))
 
 
-@composite("float_power(Tensor self, Tensor exponent) -> Tensor", numbers=True)
+def _power_dtype(self: Any, exponent: Any) -> _C.dtype:
+    wide = any(isinstance(x, complex) or (hasattr(x, "is_complex") and x.is_complex()) for x in (self, exponent))
+    return _C._dtype_named("complex128" if wide else "float64")
+
+
+@composite("float_power(Tensor self, Tensor exponent) -> Tensor", numbers=True,
+           out="the output given to float_power has dtype {out} but the operation's result requires dtype {result}")
 def _float_power(self: Any, exponent: Any) -> Tensor:
     """self ** exponent in double precision."""
-    wide = any(isinstance(x, complex) or (hasattr(x, "is_complex") and x.is_complex()) for x in (self, exponent))
-    dtype = _C._dtype_named("complex128" if wide else "float64")
+    dtype = _power_dtype(self, exponent)
     base, power = (x.to(dtype) if hasattr(x, "dtype") else x for x in (self, exponent))
     return base ** power if hasattr(base, "dtype") else ops.pow(base, power)
 
 
 @composite("float_power_(Tensor(a!) self, Tensor exponent) -> Tensor(a!)", numbers=True, variants="method")
 def _float_power_(self: Tensor, exponent: Tensor) -> Tensor:
-    if self.dtype._name not in ("float64", "complex128"):
+    dtype = _power_dtype(self, exponent)
+    if self.dtype is not dtype:
         raise RuntimeError(f"the base given to float_power_ has dtype {_C.TYPE_WORDS[self.dtype._id]} but the "
-                           "operation's result requires dtype Double")
+                           f"operation's result requires dtype {_C.TYPE_WORDS[dtype._id]}")
     return self.pow_(exponent)
 
 
-op("conj_physical(Tensor self) -> Tensor", rule=unary, grad={"self": lambda g: conj(g)})
+op("conj_physical(Tensor self) -> Tensor", rule=unary, out=_SAME, grad={"self": lambda g: conj(g)})
 op("nan_to_num(Tensor self, float? nan=None, float? posinf=None, float? neginf=None) -> Tensor",
-   lacks="complex", rule=unary,
+   lacks="complex", rule=unary, out="nan_to_num: dtype of out: {out} should be same as input: {result}",
    npu="aclnnNanToNum(self, nan, posinf, neginf, out)",
    grad={"self": lambda g, self: g * (self.isfinite())})
 op("logit(Tensor self, float? eps=None) -> Tensor", rule=unary_float, npu="aclnnLogit(self, eps=-1.0, out)",

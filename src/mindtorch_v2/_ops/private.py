@@ -79,7 +79,7 @@ def _int_mm(self: Tensor, mat2: Tensor) -> Tensor:
         raise RuntimeError(f"self.size(1) needs to match mat2.size(0) but got {self.size(1)} and {mat2.size(0)}")
     for name, x in (("self", self), ("mat2", mat2)):
         if x.dtype._name != "int8":
-            raise RuntimeError(f"Expected {name} dtype to be of type int8 but got {_C.TYPE_WORDS[x.dtype._id].lower()}")
+            raise RuntimeError(f"int_mm_out_cpu: Expected {name} dtype to be int8 or uint8 but got {_C._core._c_word(x.dtype)}")
     return ops.mm(self.to(_INT32), mat2.to(_INT32))
 
 

@@ -374,6 +374,8 @@ def _norm_rule(self: Tensor, ord: float, dim: int | Sequence[int] | None, keepdi
         raise RuntimeError(f"linalg.vector_norm: dtype should be floating point or complex, but got {word(kept)}")
     if dtype is not None and self.is_complex() and not dtype.is_complex:
         raise RuntimeError(f"linalg.vector_norm: dtype should be complex for complex inputs, but got {word(dtype)}")
+    if dtype is not None and not self.is_complex() and dtype.is_complex:
+        raise RuntimeError(f"linalg.vector_norm: dtype should be real for real inputs, but got {word(dtype)}")
     if dtype is not None and _C.promote_types(self.dtype, dtype) is not dtype:
         raise RuntimeError(f"linalg.vector_norm: the dtype of the input ({word(self.dtype)}) should be convertible without "
                            f"narrowing to the specified dtype ({word(dtype)})")
@@ -460,7 +462,7 @@ def _renorm_rule(self: Tensor, p: float, dim: int, maxnorm: float) -> Spec:
     if p <= 0:
         raise RuntimeError("renorm: non-positive-norm not supported")
     if maxnorm < 0:
-        raise RuntimeError(f"renorm: expected maxnorm to be >= 0 but got {maxnorm}")
+        raise RuntimeError(f"renorm: expected maxnorm to be >= 0 but got {maxnorm:g}")
     if self.dim() < 2:
         raise RuntimeError(f"renorm: input needs at least 2 dimensions, got {self.dim()} dimensions")
     wrap(dim, self.dim())

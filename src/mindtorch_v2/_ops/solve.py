@@ -175,8 +175,9 @@ def _slogdet(self: Tensor) -> tuple[Tensor, Tensor]:
 
 
 @composite("logdet(Tensor self) -> Tensor", out=False, npu="aclnnLogdet(self, out)",
-           rule=lambda self: _det_rule("linalg.slogdet", lambda t: t)(self)[0])
+           rule=lambda self: _det_rule("logdet", lambda t: t)(self)[0])
 def _logdet(self: Tensor) -> Tensor:
     """The logarithm of the determinant; nan where that is negative."""
+    _det_rule("logdet")(self)
     sign, size = tuple(ops._linalg_slogdet(self))[:2]
     return sign.log() + size if self.is_complex() else ops.where(sign == -1, float("nan"), size)

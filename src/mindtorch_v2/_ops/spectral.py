@@ -8,6 +8,7 @@ from mindtorch_v2 import _C
 from mindtorch_v2._ops import batching, forward
 from mindtorch_v2._ops.decompose import (
     INT32,
+    casts,
     check_float,
     check_info,
     check_matrix,
@@ -58,7 +59,7 @@ def _qr_grad(gs: list[Tensor], mode: str, Q: Tensor, R: Tensor) -> Tensor:
                            "torch.linalg.qr(A, mode='reduced') if you are going to require gradients.")
     m, n = Q.size(-2), R.size(-1)
     if mode == "complete" and m > n:
-        raise RuntimeError("The QR decomposition is not differentiable when mode='complete' and nrows > ncols")
+        raise RuntimeError("The QR decomposition is not differentiable when mode='complete' and nrows > ncols.")
     g_q, g_r = gs
     if m >= n:
         return _qr_square(g_q, g_r, Q, R)
@@ -91,7 +92,8 @@ def _qr(self: Tensor, some: bool) -> tuple[Tensor, Tensor]:
 
 
 def _geqrf_rule(self: Tensor) -> Sequence[Spec]:
-    check_matrix(self, "torch.geqrf", "input")
+    if self.dim() < 2:
+        raise RuntimeError("torch.geqrf: input must have at least 2 dimensions.")
     return [(tuple(self.shape), self.dtype), ((*self.shape[:-2], min(self.shape[-2:])), self.dtype)]
 
 
@@ -138,7 +140,7 @@ op("_householder_product(Tensor input, Tensor tau) -> Tensor",
 
 
 @composite("linalg_householder_product(Tensor input, Tensor tau) -> Tensor", lacks="half", autocast={"cpu": "float32"},
-           variants="linalg")
+           variants="linalg", out=casts("torch.linalg.householder_product"))
 def _householder_product(input: Tensor, tau: Tensor) -> Tensor:
     """The first columns of a product of Householder reflections."""
     recorded = not (input._readable and tau._readable) or \
@@ -245,9 +247,11 @@ def _eigvalsh(self: Tensor, UPLO: str) -> Tensor:
     return values
 
 
-def _eig_rule(self: Tensor) -> Sequence[Spec]:
-    check_square(self, "linalg.eig")
-    check_float(self, "linalg.eig", False, "linalg_eig_out_cpu")
+def _eig_rule(self: Tensor, name: str = "linalg.eig") -> Sequence[Spec]:
+    check_square(self, name)
+    if not (self.dtype.is_floating_point or self.dtype.is_complex):
+        raise RuntimeError(f"Unknown Complex ScalarType for {word(self.dtype)}")
+    check_float(self, name, False, "linalg_eig_out_cpu")
     dtype = complex_dtype(self.dtype)
     return [(tuple(self.shape[:-1]), dtype), (tuple(self.shape), dtype), (tuple(self.shape[:-2]), INT32)]
 
@@ -272,7 +276,7 @@ op("_linalg_eig(Tensor self) -> (Tensor eigenvalues, Tensor eigenvectors, Tensor
    batch=batching.leading, rule=_eig_rule, variants="",
    grad={"self": lambda gs, self_dtype, result0, result1: _cast(_eig_grad(gs, result0, result1), self_dtype)})
 op("_linalg_eigvals(Tensor self) -> (Tensor eigenvalues, Tensor info)", batch=batching.leading, variants="",
-   rule=lambda self: _eig_rule(self)[::2])
+   rule=lambda self: _eig_rule(self, "linalg.eigvals")[::2])
 
 
 @composite("linalg_eig(Tensor self) -> (Tensor eigenvalues, Tensor eigenvectors)", autocast={"cpu": "float32"},
@@ -284,7 +288,8 @@ def _eig(self: Tensor) -> tuple[Tensor, Tensor]:
     return values, vectors
 
 
-@composite("linalg_eigvals(Tensor self) -> Tensor", autocast={"cpu": "float32"}, variants="linalg")
+@composite("linalg_eigvals(Tensor self) -> Tensor", autocast={"cpu": "float32"}, variants="linalg",
+           out=casts("torch.linalg.eigvals", "eigenvalues"))
 def _eigvals(self: Tensor) -> Tensor:
     """Eigenvalues of a square matrix; complex."""
     values, *_, info = ops._linalg_eig(self) if _wants(self) else ops._linalg_eigvals(self)
@@ -367,7 +372,8 @@ def _svdvals(A: Tensor, driver: str | None) -> Tensor:
            autocast={"cpu": "float32"}, out="exact")
 def _svd(self: Tensor, some: bool, compute_uv: bool) -> tuple[Tensor, Tensor, Tensor]:
     """self = U diag(S) V^H, the singular values S falling."""
-    check_matrix(self, "linalg.svd")
+    if self.dim() < 2:
+        raise RuntimeError(f"linalg.svd: input should have at least 2 dimensions, but has {self.dim()} dimensions instead")
     if compute_uv:
         U, S, Vh = ops.linalg_svd(self, not some)
         return U, S, _t(Vh)

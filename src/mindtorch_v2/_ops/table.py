@@ -87,7 +87,7 @@ def op(schema: str, *, rule: Any = None, kernel: str | Callable[..., Any] | None
     out=; or a function that serves out= in place of the op, where the result depends on the tensor, which comes first: it
     gives the result, or that tensor when it has written to it; "apart": it must not share memory with an argument;
     "exact" or "casts": whether it must have the result's dtype (rows with a kernel: it must), and words that refuse another
-    ({result}, {out}: torch's names of both dtypes); a tuple of these.
+    ({result}, {out}: torch's names of both dtypes; with "casts": one that it cannot be cast to); a tuple of these.
     guard: which arguments torch refuses (GUARDS of
     _C/pointwise.pxi). autocast, in the first row of an op: what torch.autocast does with the tensors of all overloads
     (CAST_POLICIES of _C/autocast.pxi), on every device type or by it. Without it they stay as they are, and a composite is

@@ -9,7 +9,7 @@ from mindtorch_v2 import _C
 from mindtorch_v2._C import TensorBase
 from mindtorch_v2._ops.table import composite, ops
 from mindtorch_v2._sparse.convert import coalesce, coalesced
-from mindtorch_v2._sparse.pattern import COO, INT64, WORDS, Compressed, Coo, flat_keys, look_up
+from mindtorch_v2._sparse.pattern import COO, CSR, INT64, WORDS, Compressed, Coo, flat_keys, look_up
 from mindtorch_v2._sparse.tensor import (
     become,
     body,
@@ -91,8 +91,9 @@ def _same_size(a: Any, b: Any, name: str = "add") -> None:
         return
     if is_coo(a) and is_coo(b):
         raise RuntimeError(f"{name}: expected sizes of 'self' and 'other' to match, but {list(a.shape)} != {list(b.shape)}")
+    kind = "dense-sparse" if is_coo(b) or is_coo(a) else "op2-sparse"
     raise RuntimeError(f"{name}: expected 'self' and 'other' to have same size, but self has size {list(a.shape)} while "
-                       f"other has size {list(b.shape)} (FYI: dense-sparse addition does not currently support broadcasting)")
+                       f"other has size {list(b.shape)} (FYI: {kind} addition does not currently support broadcasting)")
 
 
 def _sum_parts(a: Any, b: Any, alpha: Any) -> tuple[Any, Any]:
@@ -200,6 +201,10 @@ def _add_compressed(self: Any, other: Any, alpha: Any = 1) -> Any:
     if self.layout is not other.layout:
         raise RuntimeError(f"Expected both tensors to have the same layout, but got {WORDS[self.layout]} and "
                            f"{WORDS[other.layout]}")
+    if self.dtype is not other.dtype:
+        wide = _C._core._result_type((self._dense, other._dense))
+        raise RuntimeError(f"expected scalar type {word_of(wide)} but found "
+                           f"{word_of(self.dtype if self.dtype is not wide else other.dtype)}")
     if self._pattern.same_places(other._pattern) or _equal_places(self._pattern, other._pattern):
         result = make(self._pattern, self._dense + other._dense * alpha)
     else:
@@ -317,7 +322,7 @@ def _same_mul(a: Any, b: Any) -> Any:
 def times(self: Any, other: Any) -> Any:
     if is_sparse(self) and is_sparse(other):
         if self.layout is not COO or other.layout is not COO:
-            raise RuntimeError("sparse product: expected both tensors to have the same layout")
+            raise RuntimeError("Expected result Tensor to be of format CSR")
         return _same_mul(self, other)
     s, d = (self, other) if is_sparse(self) else (other, self)
     return _scaled(s, d) if _is_scalar(d) else _times_dense(s, d)
@@ -342,12 +347,15 @@ def _mul_compressed(self: Any, other: Any) -> Any:
         return _scaled(s, other)
     pattern = s._pattern
     if is_sparse(other):
+        if is_coo(other) and (s.layout is not CSR or s is not self):
+            raise RuntimeError("Expected result Tensor to be of format CSR")
+        other = other.to_sparse_csr() if is_coo(other) else other
         if not pattern.same_places(other._pattern) and not _equal_places(pattern, other._pattern):
             return _common(s, other)
         return from_values(pattern, values_of(s) * values_of(other), "MulBackward0")
     if pattern.blocked:
         raise RuntimeError("empty_sparse_compressed expected sparse compressed (non-block) tensor layout but got "
-                           f"{WORDS[s.layout]}")
+                           f"{WORDS[s.layout]}" if s is self else "Expected result Tensor to be of format CSR")
     return from_values(pattern, values_of(s) * pattern.take(other.expand(s.shape)), "MulBackward0")
 
 

@@ -161,7 +161,9 @@ _NAMES = {CSR: ("crow_indices", "col_indices", "nrows", "ncols"), BSR: ("crow_in
 
 
 def _compressed(name: str, layout: Any, compressed: Any, plain: Any, values: Any, size: Any, dtype: Any, device: Any,
-                pin_memory: bool, requires_grad: bool, check_invariants: bool | None) -> Any:
+                pin_memory: bool, requires_grad: bool, check_invariants: bool | None, asked: Any = None) -> Any:
+    if layout is not None and asked is not None and asked is not layout:
+        raise RuntimeError(f"{name}: layout must be {WORDS[layout]} but got {WORDS[asked]}")
     values = _tensor_of(values, dtype, device)
     place = values.device if device is None else device
     compressed, plain = (t if isinstance(t, TensorBase) else _C._from_data(t, INT64, False) for t in (compressed, plain))
@@ -169,7 +171,7 @@ def _compressed(name: str, layout: Any, compressed: Any, plain: Any, values: Any
     if pin_memory:
         compressed, plain, values = compressed.pin_memory(), plain.pin_memory(), values.pin_memory()
     if layout is None:
-        raise RuntimeError("sparse_compressed_tensor expected sparse compressed tensor layout but got Strided")
+        raise RuntimeError("sparse_compressed_tensor expected sparse compressed tensor layout but got none")
     checked = Invariants.enabled if check_invariants is None else check_invariants
     size = tuple(int(n) for n in size) if size is not None else _compressed_size(layout, compressed, plain, values)
     if checked:
@@ -220,8 +222,9 @@ def _check_compressed(layout: Any, compressed: Any, plain: Any, values: Any, siz
             "shape")
     lines, others = (rows // block[0], columns // block[1]) if layout in (CSR, BSR) else \
         (columns // block[1], rows // block[0])
+    word = ("row" if lines_word == "nrows" else "column") + " block" * blocked
     _expect(compressed.shape[-1] == lines + 1,
-            f"{first}.shape[-1] must be equal to the number of {lines_word[1:]} + 1 (={lines + 1}), but got "
+            f"{first}.shape[-1] must be equal to the number of {word}s + 1 (={lines + 1}), but got "
             f"{compressed.shape[-1]}")
     nnz = plain.shape[-1]
     _expect(values.shape[b] == nnz, f"{second}.shape[-1] must be equal to nnz (={values.shape[b]}) as defined by "
@@ -270,7 +273,7 @@ def sparse_csr_tensor(crow_indices: Any, col_indices: Any, values: Any, size: An
                       check_invariants: bool | None = None) -> Any:
     """A sparse tensor by compressed rows."""
     return _compressed("sparse_csr_tensor", CSR, crow_indices, col_indices, values, size, dtype, device, pin_memory,
-                       requires_grad, check_invariants)
+                       requires_grad, check_invariants, layout)
 
 
 def sparse_csc_tensor(ccol_indices: Any, row_indices: Any, values: Any, size: Any = None, *, dtype: Any = None,
@@ -278,7 +281,7 @@ def sparse_csc_tensor(ccol_indices: Any, row_indices: Any, values: Any, size: An
                       check_invariants: bool | None = None) -> Any:
     """A sparse tensor by compressed columns."""
     return _compressed("sparse_csc_tensor", CSC, ccol_indices, row_indices, values, size, dtype, device, pin_memory,
-                       requires_grad, check_invariants)
+                       requires_grad, check_invariants, layout)
 
 
 def sparse_bsr_tensor(crow_indices: Any, col_indices: Any, values: Any, size: Any = None, *, dtype: Any = None,
@@ -286,7 +289,7 @@ def sparse_bsr_tensor(crow_indices: Any, col_indices: Any, values: Any, size: An
                       check_invariants: bool | None = None) -> Any:
     """A sparse tensor by compressed rows of blocks."""
     return _compressed("sparse_bsr_tensor", BSR, crow_indices, col_indices, values, size, dtype, device, pin_memory,
-                       requires_grad, check_invariants)
+                       requires_grad, check_invariants, layout)
 
 
 def sparse_bsc_tensor(ccol_indices: Any, row_indices: Any, values: Any, size: Any = None, *, dtype: Any = None,
@@ -294,7 +297,7 @@ def sparse_bsc_tensor(ccol_indices: Any, row_indices: Any, values: Any, size: An
                       check_invariants: bool | None = None) -> Any:
     """A sparse tensor by compressed columns of blocks."""
     return _compressed("sparse_bsc_tensor", BSC, ccol_indices, row_indices, values, size, dtype, device, pin_memory,
-                       requires_grad, check_invariants)
+                       requires_grad, check_invariants, layout)
 
 
 def _validate_sparse_compressed_tensor_args(compressed_indices: Any, plain_indices: Any, values: Any, size: Any,

@@ -65,8 +65,8 @@ composite("_coalesce(Tensor self) -> Tensor", variants="function", out=False, do
 @body("to_dense", "_to_dense")
 def to_dense(self: Any, dtype: Any = None, masked_grad: bool | None = None) -> Any:
     """The dense tensor; masked_grad (the default): gradients of what is not specified are dropped."""
-    if dtype is not None and self.layout is COO:
-        raise RuntimeError("dtype argument is not supported by sparse_to_dense")
+    if dtype is not None:
+        raise RuntimeError(f"dtype argument is not supported by sparse_{'' if self.layout is COO else 'csr_'}to_dense")
     pattern = self._pattern
     dense = pattern.scatter(self._dense)
     kept = coalesced(pattern, self._dense)[0] if type(pattern) is Coo and is_recorded(self) else pattern
@@ -150,7 +150,9 @@ def dense_to_compressed(self: Any, layout: Any, blocksize: Any = None, dense_dim
     _check_dense_dim(name, self, dense_dim)
     b, size = self.dim() - 2 - dense_dim, tuple(self.shape)
     block = tuple(int(n) for n in blocksize) if blocksize else ()
-    if block and (min(block) < 1 or size[b] % block[0] or size[b + 1] % block[1]):
+    if block and min(block) < 1:
+        raise RuntimeError(f"{name}: blocksize needs to be positive, but got {list(block)}")
+    if block and (size[b] % block[0] or size[b + 1] % block[1]):
         raise RuntimeError(f"{name}: tensor sparse size ({size[b]},{size[b + 1]}) must be divisible by given blocksize "
                            f"({block[0]},{block[1]})")
     data = self.detach()
@@ -212,7 +214,7 @@ def coo_to_compressed(self: Any, layout: Any, blocksize: Any = None, name: str =
     self = coalesce(self)
     pattern, values = self._pattern, values_of(self)
     if layout in (BSR, BSC):
-        return csr_to_blocked(coo_to_compressed(self, CSR), layout, blocksize)
+        return csr_to_blocked(coo_to_compressed(self, CSR), layout, blocksize, name)
     rows, columns = pattern.indices
     if layout is CSC:
         order = (columns * max(pattern.size[0], 1) + rows).argsort()
@@ -230,12 +232,12 @@ def _counts(lines: Any, count: int, dtype: Any) -> Any:
     return made
 
 
-def csr_to_blocked(self: Any, layout: Any, blocksize: Any) -> Any:
+def csr_to_blocked(self: Any, layout: Any, blocksize: Any, name: str) -> Any:
     """A CSR or CSC tensor, without batches, by blocks."""
     pattern = self._pattern
     (high, wide), (rows, columns) = blocksize, pattern.size[:2]
     if rows % high or columns % wide:
-        raise RuntimeError(f"tensor sparse size ({rows},{columns}) must be divisible by given blocksize ({high},{wide})")
+        raise RuntimeError(f"{name}: tensor sparse size ({rows},{columns}) must be divisible by given blocksize ({high},{wide})")
     coo, values = pattern.as_coo().indices, values_of(self)
     grid = (rows // high, columns // wide)
     up, left = ops.div(coo[0], high, rounding_mode="floor"), ops.div(coo[1], wide, rounding_mode="floor")
@@ -292,7 +294,7 @@ def compressed_to_compressed(self: Any, layout: Any, blocksize: Any, name: str) 
             prefix = "sparse_compressed_to_sparse" + ("" if name == "to_sparse" else f"_{short}")
             raise RuntimeError(f"{prefix}: conversion from {WORDS[source]} to {WORDS[layout]} for "
                                "batched inputs is not supported")
-        return csr_to_blocked(self, layout, blocksize)
+        return csr_to_blocked(self, layout, blocksize, "sparse_compressed_to_sparse" + ("" if name == "to_sparse" else f"_{short}"))
     return _recompressed(self, layout, name)
 
 

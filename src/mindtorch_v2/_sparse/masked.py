@@ -23,7 +23,7 @@ def reduction(name: str, x: Any, dims: tuple[int, ...], keepdim: bool, dtype: An
     if x.layout is not CSR and (mean or x.layout is not COO):
         layouts = "strided or sparse_csr" if mean else "strided, sparse_coo or sparse_csr"
         raise ValueError(f"masked {name} expects {layouts} tensor (got {x.layout} tensor)")
-    if x.dim() == 0 and x.layout is COO:
+    if x.dim() == 0 and x.layout is COO and (mask is not None or name == ops.sum.name):
         chosen = x.to_dense() if mask is None or bool(mask) else ops.full((), identity, dtype=x.dtype, device=x.device)
         return chosen.to_sparse().to(dtype)
     if mask is not None:

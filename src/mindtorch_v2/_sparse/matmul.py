@@ -144,6 +144,12 @@ def _check_factors(result: Any, a: Any, b: Any) -> None:
                            f"{WORDS[b.layout]}")
 
 
+def _check_kernel(a: Any) -> None:
+    """torch multiplies compressed matrices on the cpu by MKL, which has numbers of 32 and 64 bits."""
+    if a.layout is not COO and a.device.type == "cpu" and (a.dtype.itemsize < 4 or not (a.is_floating_point() or a.is_complex())):
+        raise NotImplementedError(f"\"addmm_out_sparse_csr_impl_mkl\" not implemented for '{word_of(a.dtype)}'")
+
+
 def _result_layout(a: Any, b: Any, masked: bool) -> Any:
     """The layout of a product of two sparse matrices; masked: of torch.sparse.mm."""
     source = b if masked else a
@@ -159,6 +165,7 @@ def _multiply(a: Any, b: Any, masked: bool) -> Any:
     _check_2d(a, b, "mm")
     if not is_sparse(b):
         _check_factors(STRIDED, a, b)
+        _check_kernel(a)
         return _sparse_dense(a, b, masked)
     if not is_sparse(a):
         if not masked:

@@ -104,6 +104,8 @@ def _transpose_compressed(self: Any, dim0: int, dim1: int) -> Any:
     at = pattern.batch_dim
     if a == b:
         return self
+    if pattern.dense_dim:
+        raise RuntimeError("transpose(): hybrid sparse compressed tensors with dense dimensions are not supported")
     sizes = list(self.shape)
     sizes[a], sizes[b] = sizes[b], sizes[a]
     if (a, b) == (at, at + 1):
@@ -115,8 +117,9 @@ def _transpose_compressed(self: Any, dim0: int, dim1: int) -> Any:
         compressed, plain = (part.transpose(a, b) for part in pattern.parts())
         made = Compressed(pattern.layout, compressed, plain, tuple(sizes), pattern.blocksize)
         return from_values(made, values_of(self).transpose(a, b), "TransposeBackward0")
-    raise RuntimeError("transpose(): can only transpose 2D sparse dims or batch dims of a sparse compressed tensor; got "
-                       f"dims {a} and {b}")
+    kinds = ["Batch" if d < at else "Sparse" if d < at + 2 else "Dense" for d in (dim0 % rank, dim1 % rank)]
+    raise RuntimeError("transpose(): can only transpose dimensions of the same type (Batch, Sparse, Dense), got "
+                       f"{dim0 % rank}({kinds[0]}) and {dim1 % rank}({kinds[1]})")
 
 
 def _inplace(name: str) -> None:
@@ -175,6 +178,8 @@ def _select_compressed(self: Any, dim: int, index: int) -> Any:
         rest = tuple(n for d, n in enumerate(self.shape) if d != dim)
         made = Compressed(pattern.layout, compressed, plain, rest, pattern.blocksize)
         return from_values(made, values_of(self).select(dim, index), "SelectBackward0")
+    if pattern.batch_dim:
+        raise RuntimeError("select(): selecting sparse dimensions is not supported for batched sparse compressed tensors.")
     taken = select(compressed_to_coo(self), dim, index)
     return coalesce(taken) if is_sparse(taken) else taken
 

@@ -2,8 +2,12 @@
 from __future__ import annotations
 
 from mindtorch_v2.masked._ops import (  # noqa: F401
+    _canonical_dim,
+    _combine_input_and_mask,
     _input_mask,
     _output_mask,
+    _reduction_identity,
+    _where,
     amax,
     amin,
     argmax,

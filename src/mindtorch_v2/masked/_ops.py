@@ -61,10 +61,49 @@ def _expanded(mask: Any, x: Any) -> Any:
 
 
 def _input_mask(input: Any, *args: Any, mask: Any = None, **kwargs: Any) -> Any:
-    """The mask of an input in its canonical form: of its shape, bool; True everywhere where none is given."""
+    """The mask of an input in its canonical form: of its shape and layout, bool."""
+    if input.layout not in _WITH_MASKS:
+        raise ValueError(f"_input_mask expects strided or sparse COO or sparse CSR tensor but got {input.layout}")
     if mask is None:
         raise ValueError("_input_mask requires explicit mask")
-    return _expanded(mask, input)
+    if input.layout != torch.strided:
+        return torch._sparse.masked.mask_like(mask, input)
+    return _expanded(mask if mask.layout == torch.strided else mask.to_dense(), input)
+
+
+_WITH_MASKS = (torch.strided, torch.sparse_coo, torch.sparse_csr)
+
+
+def _where(mask: Any, input: Any, fill_value: Any) -> Any:
+    """The input where the mask is True and fill_value elsewhere; of sparse tensors of one layout the places of the mask."""
+    if mask.layout == torch.strided:
+        return torch.where(mask, input, fill_value)
+    if mask.layout not in _WITH_MASKS:
+        raise ValueError(f"_where expects strided or sparse COO or sparse CSR tensor but got {mask.layout}")
+    if input.layout != mask.layout:
+        raise AssertionError(f"input.layout must be {str(mask.layout).rpartition('.')[2]}, got {input.layout}")
+    return torch._sparse.masked.kept(input, mask, fill_value.item())
+
+
+def _reduction_identity(op_name: str, input: Any, *args: Any) -> Any:
+    """The value that changes nothing in the named reduction, a tensor without dims; None where there is none."""
+    name = op_name.rpartition(".")[2]
+    if name in ("mean", "var", "std"):
+        return None
+    if name in _EACH and not name.startswith("cum") or name not in _REDUCTIONS | _EACH | {"logaddexp"}:
+        raise NotImplementedError(f"identity of {op_name} on {input.dtype} input")
+    if name == "norm":
+        name = "amin" if (args[0] if args else 2) == float("-inf") else "sum"
+    dtype = input.dtype if name != "median" or input.dtype.is_floating_point else torch.get_default_dtype()
+    return torch.tensor(_identity(name, input), dtype=dtype, device=input.device)
+
+
+def _combine_input_and_mask(op: Any, input: Any, mask: Any, *args: Any) -> Any:
+    """The input with the op's identity where the mask is False."""
+    if mask is None:
+        return input
+    name = op if isinstance(op, str) else op.__name__
+    return _where(_input_mask(input, mask=mask), input, _reduction_identity(name, input, *args))
 
 
 _REDUCTIONS = frozenset("sum prod amax amin argmax argmin mean median norm var std logsumexp".split())
@@ -110,6 +149,11 @@ def _dims(dim: Any, x: Any) -> tuple[int, ...]:
                              f"got {d})")
         found.append(d % max(rank, 1))
     return tuple(sorted(found)) if rank or len(found) > 1 else ()
+
+
+def _canonical_dim(dim: Any, ndim: int) -> tuple[int, ...]:
+    """The dims that are meant, sorted; all where None or an empty tuple is given."""
+    return _dims(dim, torch.empty((1,) * ndim)) or (0,)
 
 
 def _one(dim: Any, x: Any) -> int:
@@ -175,7 +219,7 @@ def amin(input: Any, dim: Any = None, *, keepdim: bool | None = False, dtype: An
     return _extreme("amin", input, dim, keepdim, dtype, mask)
 
 
-def _where(name: str, input: Any, dim: Any, keepdim: bool | None, dtype: Any, mask: Any) -> Any:
+def _place(name: str, input: Any, dim: Any, keepdim: bool | None, dtype: Any, mask: Any) -> Any:
     dtype = dtype or input.dtype
     filled = _filled(input, mask, name)
     return getattr(torch, name)(filled, dim, bool(keepdim)).to(dtype)
@@ -184,13 +228,13 @@ def _where(name: str, input: Any, dim: Any, keepdim: bool | None, dtype: Any, ma
 @_of_masked
 def argmax(input: Any, dim: int | None = None, *, keepdim: bool | None = False, dtype: Any = None, mask: Any = None) -> Any:
     """Where the largest of what the mask keeps is."""
-    return _where("argmax", input, dim, keepdim, dtype, mask)
+    return _place("argmax", input, dim, keepdim, dtype, mask)
 
 
 @_of_masked
 def argmin(input: Any, dim: int | None = None, *, keepdim: bool | None = False, dtype: Any = None, mask: Any = None) -> Any:
     """Where the smallest of what the mask keeps is."""
-    return _where("argmin", input, dim, keepdim, dtype, mask)
+    return _place("argmin", input, dim, keepdim, dtype, mask)
 
 
 def _count(input: Any, dims: tuple[int, ...], keepdim: bool, mask: Any) -> Any:

@@ -1,7 +1,7 @@
 """torch.ao.quantization: stubs that mark where numbers would be quantised pass them on; whatever quantises refuses."""
 from __future__ import annotations
 
-from enum import IntEnum
+import enum
 from typing import Any
 
 import mindtorch_v2 as torch
@@ -16,16 +16,16 @@ globals().update(torch._facade.refusals(
 globals().update(torch._facade.absents(
     "QConfig FakeQuantize Observer MinMaxObserver PerChannelMinMaxObserver QConfigMapping", _WHY, f"{_NAME}."))
 # how layers would be quantised: names to compare with and to hand on
-globals().update({name: None for name in (
+globals().update(dict.fromkeys((
     "default_qconfig", "default_dynamic_qconfig", "default_dynamic_qat_qconfig", "default_embedding_qat_qconfig",
-    "default_per_channel_qconfig", "default_symmetric_qnnpack_qat_qconfig", "float_qparams_weight_only_qconfig")})
+    "default_per_channel_qconfig", "default_symmetric_qnnpack_qat_qconfig", "float_qparams_weight_only_qconfig")))
 globals().update({name: torch._facade.module(__name__, name, f"{_NAME}.{name}: whatever is called refuses.",
                                              __getattr__=torch._facade.refuse_all(f"{_NAME}.{name}", _WHY))
                   for name in ("observer", "fake_quantize", "qconfig", "qconfig_mapping", "quantize_fx", "quantization_mappings",
                                "fx", "pt2e", "quantizer", "backend_config", "utils")})
 
 
-class QuantType(IntEnum):
+class QuantType(enum.IntEnum):
     """When numbers would be quantised."""
 
     DYNAMIC = 0
