@@ -89,7 +89,7 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
     found: dict[Any, Callable[..., Any]] = {}
     for package, (space, prefix) in spaces.items():
         for name in _LISTED[package]:
-            packet = getattr(torch.ops.aten, prefix + name, None)
+            packet: Any = getattr(torch.ops.aten, prefix + name, None)
             if name.startswith("-") or not hasattr(packet, "overloads"):
                 continue
             reference = __getattr__(name) if space is None else getattr(space, name)

@@ -18,7 +18,7 @@ def _family(parent: str, name: str, *below: str) -> Any:
     return made
 
 
-class _FusedModule(torch.nn.Sequential):   # type: ignore[name-defined]
+class _FusedModule(torch.nn.Sequential):
     """What a module made of several would be; none is made."""
 
 

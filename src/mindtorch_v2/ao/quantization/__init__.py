@@ -1,10 +1,10 @@
 """torch.ao.quantization: stubs that mark where numbers would be quantised pass them on; whatever quantises refuses."""
 from __future__ import annotations
 
-import enum
 from typing import Any
 
 import mindtorch_v2 as torch
+from mindtorch_v2.ao.quantization.quant_type import QuantType as QuantType
 
 _WHY = "mindtorch_v2 does not quantise models"
 _NAME = "torch.ao.quantization"
@@ -23,15 +23,6 @@ globals().update({name: torch._facade.module(__name__, name, f"{_NAME}.{name}: w
                                              __getattr__=torch._facade.refuse_all(f"{_NAME}.{name}", _WHY))
                   for name in ("observer", "fake_quantize", "qconfig", "qconfig_mapping", "quantize_fx", "quantization_mappings",
                                "fx", "pt2e", "quantizer", "backend_config", "utils")})
-
-
-class QuantType(enum.IntEnum):
-    """When numbers would be quantised."""
-
-    DYNAMIC = 0
-    STATIC = 1
-    QAT = 2
-    WEIGHT_ONLY = 3
 
 
 class QuantStub(torch.nn.Module):   # type: ignore[name-defined]
