@@ -68,7 +68,7 @@ void cholesky_inverse(const Args& g) {
         int failed = 0;
         fortran<T>(Blas::potri, upper ? "U" : "L", &M, a.data(), &L, &failed, size_t(1));
         if (failed)
-          throw std::runtime_error("cholesky_inverse: The diagonal element " + std::to_string(failed) + " is zero, the inversion could not be completed because the input matrix is singular.");
+          throw std::runtime_error("cholesky_inverse: The diagonal element " + std::to_string(failed) + " is zero, the inverse could not be computed.");
         for (int64_t j = 0; j < n; ++j)  // potri fills one triangle
           for (int64_t i = 0; i < j; ++i) {
             if (upper) a[j + i * n] = conj_of(a[i + j * n]);
