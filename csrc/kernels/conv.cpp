@@ -6,7 +6,6 @@
 #include <string>
 #include <vector>
 
-#include "channels.h"
 #include "dispatch.h"
 #include "gemm.h"
 #include "indexing.h"
@@ -152,21 +151,6 @@ template <class T> void lowered_input_grad(DType dtype, const Conv& s, const T* 
   });
 }
 
-// 1x1 over tensors whose channels are innermost: pixels x channels by the weights turned, and nothing is rearranged.
-bool channels_last_pointwise(DType dtype, const Conv& s, const View& x, const View& w, const void* bias, const View& y) {
-  const bool plain = x.dtype == dtype && w.dtype == dtype && y.dtype == dtype;
-  if (!plain || !s.pointwise() || s.groups != 1 || s.c == 0 || x.contiguous() || !channels_last(x) || !channels_last(y) ||
-      !w.contiguous())
-    return false;
-  const int64_t pixels = s.n * s.y_plane(), size = itemsize(dtype);
-  if (bias)
-    parallel_for(pixels, 1024, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) std::memcpy(at(y.data, i * s.k, dtype), bias, size_t(s.k * size));
-    });
-  gemm(dtype, false, true, pixels, s.k, s.c, 1.0, x.data, s.c, w.data, s.c, bias ? 1.0 : 0.0, y.data, s.k);
-  return true;
-}
-
 void pointwise_input_grad(DType dtype, const Conv& s, const void* gy, const void* w, const void* bias, void* gx) {
   int64_t plane = s.y_plane(), kg = s.kg(), cg = s.cg();
   parallel_for(s.n * s.groups, images_per_piece(s), [&](int64_t begin, int64_t end) {
@@ -275,7 +259,7 @@ static void convolution(const Args& args) {
   if (dtype == kBool) unsupported("convolution", dtype);
   Dense db(b, b.given() ? dtype : b.dtype);
   const void* bias = b.given() ? db.data() : nullptr;
-  if (!args.a[3].i && channels_last_pointwise(dtype, s, x, w, bias, y)) return;
+  if (!args.a[3].i && channels_last_forward(dtype, s, x, w, bias, y)) return;
   using indexing::Packed;  // not Dense: new pages for an image cost more than to rearrange it
   Packed dx(x, dtype, Packed::kRead), dw(w, dtype, Packed::kRead), dy(y, dtype, Packed::kWrite);
   if (args.a[3].i) conv_input_grad(dtype, s, dx.view.data, dw.view.data, bias, dy.view.data);

@@ -53,11 +53,19 @@ void gathered_forward(DType dtype, const Conv& s, const void* x, const void* w, 
 void gathered_input_grad(DType dtype, const Conv& s, const void* gy, const void* w, const void* bias, void* gx);
 void gathered_weight_grad(DType dtype, const Conv& s, const void* x, const void* gy, void* gw);
 
-// conv_depthwise.cpp: one input channel per group, float32 and float64.
+// conv_depthwise.cpp: one input channel per group, float32 and float64. last: the channels of x and y are innermost in memory,
+// and there are as many of both.
 bool depthwise_fits(DType dtype, const Conv& s);
-void depthwise_forward(DType dtype, const Conv& s, const void* x, const void* w, const void* bias, void* y);
-void depthwise_input_grad(DType dtype, const Conv& s, const void* gy, const void* w, void* gx);
-void depthwise_weight_grad(DType dtype, const Conv& s, const void* x, const void* gy, void* gw);
+bool depthwise_last_fits(DType dtype, const Conv& s);
+void depthwise_forward(DType dtype, const Conv& s, const void* x, const void* w, const void* bias, void* y, bool last = false);
+void depthwise_input_grad(DType dtype, const Conv& s, const void* gy, const void* w, void* gx, bool last = false);
+void depthwise_weight_grad(DType dtype, const Conv& s, const void* x, const void* gy, void* gw, bool last = false);
+
+// conv_nhwc.cpp: where the channels of x and y are innermost in memory and the products can be taken as they lie.
+// False: not a case for it.
+bool channels_last_forward(DType dtype, const Conv& s, const View& x, const View& w, const void* bias, const View& y);
+bool channels_last_input_grad(DType dtype, const Conv& s, const View& gy, const View& w, const View& gx);
+bool channels_last_weight_grad(DType dtype, const Conv& s, const View& x, const View& gy, const View& gw);
 
 // The shape of the call; x and y are the input and output of the op, also where it is transposed.
 Conv conv_shape(const View& x, const View& w, const View& y, const Attr* attr);

@@ -112,15 +112,18 @@ static void convolution_backward(const Args& args) {
   Conv s = conv_shape(x, w, gy, args.a);
   DType dtype = widened(gy.dtype);
   if (!is_floating(dtype) && !is_complex(dtype)) unsupported("convolution_backward", dtype);
+  const bool gx_made = gx.given() && !transposed && channels_last_input_grad(dtype, s, gy, w, gx);
+  const bool gw_made = gw.given() && !transposed && channels_last_weight_grad(dtype, s, x, gy, gw);
+  if ((!gx.given() || gx_made) && (!gw.given() || gw_made) && !gb.given()) return;
   Dense dgy(gy, dtype);
-  if (gx.given()) {
+  if (gx.given() && !gx_made) {
     Factor dw(w, dtype);
     Dense out(gx, dtype, Dense::kOutput);
     if (transposed) conv_forward(dtype, s, dgy.data(), dw.data(), nullptr, out.data());
     else conv_input_grad(dtype, s, dgy.data(), dw.data(), nullptr, out.data());
     out.store();
   }
-  if (gw.given()) {
+  if (gw.given() && !gw_made) {
     Factor dx(x, dtype);
     Dense out(gw, dtype, Dense::kOutput);
     if (transposed) conv_weight_grad(dtype, s, dgy.data(), dx.data(), out.data());

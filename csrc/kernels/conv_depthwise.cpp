@@ -1,5 +1,6 @@
 // Depthwise convolutions (one input channel per group), forward and both gradients, in float32 and float64: a plane of
-// an image in each lane of a vector. Every other shape is a matrix product (conv.cpp).
+// an image in each lane of a vector. Where the channels are innermost in memory that is how they lie. Every other shape is a
+// matrix product (conv.cpp).
 #include <vector>
 
 #include "dispatch.h"
@@ -32,15 +33,22 @@ template <class T> bool all_finite(const T* p, int64_t n) {
 
 // The loops below multiply by the zeros of the padding too, which is NaN where the other factor is not finite. Where a
 // weight, or a sum of the weight gradient, is not, these loops over the image alone take their place.
-template <class T> void exact_forward(const Conv& s, const T* x, const T* w, T bias, T* y) {
-  std::fill_n(y, s.y_plane(), bias);
-  for (int64_t t = 0; t < s.taps(); ++t) for_each_pair(s, t, [&](int64_t i, int64_t o) { y[o] += x[i] * w[t]; });
+// Pixels of a plane lie `step` items apart.
+template <class T> void fill_plane(T* to, int64_t n, int64_t step, T value) {
+  for (int64_t i = 0; i < n; ++i) to[i * step] = value;
 }
-template <class T> void exact_input_grad(const Conv& s, const T* gy, const T* w, T* gx) {  // adds
-  for (int64_t t = 0; t < s.taps(); ++t) for_each_pair(s, t, [&](int64_t i, int64_t o) { gx[i] += gy[o] * w[t]; });
+template <class T> void exact_forward(const Conv& s, int64_t step, const T* x, const T* w, T bias, T* y) {
+  fill_plane(y, s.y_plane(), step, bias);
+  for (int64_t t = 0; t < s.taps(); ++t)
+    for_each_pair(s, t, [&](int64_t i, int64_t o) { y[o * step] += x[i * step] * w[t]; });
 }
-template <class T> void exact_weight_grad(const Conv& s, const T* x, const T* gy, T* gw) {  // adds
-  for (int64_t t = 0; t < s.taps(); ++t) for_each_pair(s, t, [&](int64_t i, int64_t o) { gw[t] += x[i] * gy[o]; });
+template <class T> void exact_input_grad(const Conv& s, int64_t step, const T* gy, const T* w, T* gx) {  // adds
+  for (int64_t t = 0; t < s.taps(); ++t)
+    for_each_pair(s, t, [&](int64_t i, int64_t o) { gx[i * step] += gy[o * step] * w[t]; });
+}
+template <class T> void exact_weight_grad(const Conv& s, int64_t step, const T* x, const T* gy, T* gw) {  // adds
+  for (int64_t t = 0; t < s.taps(); ++t)
+    for_each_pair(s, t, [&](int64_t i, int64_t o) { gw[t] += x[i * step] * gy[o * step]; });
 }
 
 // ---- one row of results -------------------------------------------------------------------------------------------------
@@ -122,8 +130,8 @@ template <class T> class Planes {
   static constexpr int kCount = Lanes::kCount;
 
   explicit Planes(const Conv& shape) : s(shape), outer(s.in[0] > 1 || s.out[0] > 1 ? 0 : 1) {
-    const int64_t last = (s.out[2] - 1) * s.stride[2] + (s.kernel[2] - 1) * s.dilation[2];  // padded pixel that is read
-    width = std::max(s.pad[2] + s.in[2], last + 1);
+    const int64_t end = (s.out[2] - 1) * s.stride[2] + (s.kernel[2] - 1) * s.dilation[2] + 1;  // of the padded pixels that are read
+    width = std::max(s.pad[2] + s.in[2], end);
     const int64_t line = (outer ? 1 : s.in[1]) * width * int64_t(sizeof(V));
     const int64_t reach = (s.kernel[outer] - 1) * s.dilation[outer];
     const int64_t lines = std::max(reach + 1, kBandBytes / std::max<int64_t>(line, 1));
@@ -162,21 +170,29 @@ template <class T> class Planes {
 };
 
 // Blocks of planes for the lanes of a vector: of one image where that is possible, the blocks of the same channels following
-// each other, so that their weights are packed once. The last block may have fewer planes; its other lanes repeat the last.
+// each other, so that their weights are packed once. A block may have fewer planes; its other lanes repeat the last.
 template <int kCount> struct Blocks {
   int64_t images, channels;
-  bool aligned() const { return channels % kCount == 0; }
-  int64_t count() const { return ceil_div(images * channels, kCount); }
-  int64_t first(int64_t b) const { return aligned() ? b % images * channels + b / images * kCount : b * kCount; }
-  int used(int64_t b) const { return int(std::min<int64_t>(kCount, images * channels - first(b))); }
-  int64_t weights_of(int64_t b) const { return aligned() ? b / images : b; }  // equal where the channels are
+  bool last;  // the channels are innermost in memory: pixels of a plane lie `channels` items apart
+  bool whole() const { return last || channels % kCount == 0; }  // no block has planes of two images
+  int64_t step() const { return last ? channels : 1; }
+  int64_t count() const { return whole() ? images * ceil_div(channels, kCount) : ceil_div(images * channels, kCount); }
+  int64_t first(int64_t b) const { return whole() ? b % images * channels + b / images * kCount : b * kCount; }
+  int used(int64_t b) const {
+    return int(std::min<int64_t>(kCount, whole() ? channels - b / images * kCount : images * channels - first(b)));
+  }
+  int64_t weights_of(int64_t b) const { return whole() ? b / images : b; }  // equal where the channels are
+  // Where the plane begins, in items; there are `all` channels.
+  int64_t plane(int64_t image, int64_t channel, int64_t all, int64_t pixels) const {
+    return last ? image * all * pixels + channel : (image * all + channel) * pixels;
+  }
   // f(lane, image, channel)
   template <class F> void for_each_lane(int64_t b, F&& f) const {
-    const int last = used(b) - 1;
+    const int most = used(b) - 1;
     int64_t image = first(b) / channels, channel = first(b) % channels;
     for (int l = 0; l < kCount; ++l) {
       f(l, image, channel);
-      if (l < last && ++channel == channels) channel = 0, ++image;
+      if (l < most && ++channel == channels) channel = 0, ++image;
     }
   }
 };
@@ -184,13 +200,25 @@ template <int kCount> struct Blocks {
 // Rows of an image with zeros beside them, from line `begin` on, a vector for each pixel.
 template <class T> struct PaddedRows {
   using V = typename PlaneLanes<T>::V;
+  static constexpr int kCount = PlaneLanes<T>::kCount;
   int64_t line, left, width, begin = 0;  // line: pixels of the image's own rows
   std::vector<V> pixels, loaded;
 
   PaddedRows(int64_t lines, int64_t row, int64_t before, int64_t whole_width)
       : line(row), left(before), width(whole_width), pixels(lines * whole_width), loaded(row < whole_width ? lines * row : 0) {}
-  void load(const T* const* planes, int64_t first, int64_t last) {
+  // Of planes whose pixels lie `step` items apart; where that is not 1, the `used` planes begin side by side.
+  void load(const T* const* planes, int64_t first, int64_t last, int64_t step, int used) {
     begin = first;
+    if (step != 1) {
+      const T* from = planes[0] + first * line * step;
+      for (int64_t i = 0; i < last - first; ++i)
+        for (int64_t j = 0; j < line; ++j, from += step) {
+          V& to = pixels[i * width + left + j];
+          if (used == kCount) to = *reinterpret_cast<const typename PlaneLanes<T>::Anywhere*>(from);
+          else std::copy_n(from, used, reinterpret_cast<T*>(&to));
+        }
+      return;
+    }
     V* to = loaded.empty() ? pixels.data() : loaded.data();
     PlaneLanes<T>::load(planes, first * line, last * line, reinterpret_cast<T*>(to));
     for (int64_t i = 0; i < last - first && !loaded.empty(); ++i)
@@ -243,6 +271,14 @@ template <class T> struct Work {
   void pack_weights() { Lanes::load(filters, 0, taps, reinterpret_cast<T*>(weights.data())); }
   // Lines [first, last) of `width` items each, made from `made`.
   void store(int64_t b, int64_t first, int64_t last, int64_t width) {
+    if (blocks.last) {
+      T* at = to[0] + first * width * blocks.step();
+      for (int64_t i = 0; i < (last - first) * width; ++i, at += blocks.step()) {
+        if (blocks.used(b) == kCount) *reinterpret_cast<typename Lanes::Anywhere*>(at) = made[i];
+        else std::copy_n(reinterpret_cast<const T*>(&made[i]), blocks.used(b), at);
+      }
+      return;
+    }
     Lanes::store(reinterpret_cast<const T*>(made.data()), first * width, last * width, to, blocks.used(b));
   }
 };
@@ -268,8 +304,8 @@ template <class T> struct Forward : Work<T> {
   void take(int64_t b) {
     const Conv& s = this->s;
     this->blocks.for_each_lane(b, [&](int l, int64_t n, int64_t k) {
-      this->from[l] = x + (n * s.c + (this->kg == 1 ? k : k / this->kg)) * s.x_plane();
-      this->to[l] = y + (n * s.k + k) * s.y_plane();
+      this->from[l] = x + this->blocks.plane(n, this->kg == 1 ? k : k / this->kg, s.c, s.x_plane());
+      this->to[l] = y + this->blocks.plane(n, k, s.k, s.y_plane());
       this->filters[l] = w + k * this->taps;
       if (bias) level[l] = bias[k];
     });
@@ -283,11 +319,11 @@ template <class T> struct Forward : Work<T> {
     take(b);
     if (!finite) {
       for (int l = 0; out.begin == 0 && l < this->blocks.used(b); ++l)
-        exact_forward(s, this->from[l], this->filters[l], level[l], this->to[l]);
+        exact_forward(s, this->blocks.step(), this->from[l], this->filters[l], level[l], this->to[l]);
       return;
     }
     const Range in = this->planes.read_by(out);
-    rows.load(this->from, this->planes.in_lines(in.begin), this->planes.in_lines(in.end));
+    rows.load(this->from, this->planes.in_lines(in.begin), this->planes.in_lines(in.end), this->blocks.step(), this->blocks.used(b));
     const int64_t first = this->planes.out_lines(out.begin), last = this->planes.out_lines(out.end);
     for (int64_t line = first; line < last; ++line) {
       sum.rows.clear();
@@ -330,18 +366,18 @@ template <class T> struct InputGrad : Work<T> {
   bool take(int64_t b) {  // whether all weights are finite
     bool finite = true;
     this->blocks.for_each_lane(b, [&](int l, int64_t n, int64_t c) {
-      this->from[l] = gy + (n * this->s.c + c) * this->kg * this->s.y_plane();
+      this->from[l] = gy + this->blocks.plane(n, c * this->kg, this->s.k, this->s.y_plane());
       this->filters[l] = w + c * this->kg * this->taps;
-      this->to[l] = gx + (n * this->s.c + c) * this->s.x_plane();
+      this->to[l] = gx + this->blocks.plane(n, c, this->s.c, this->s.x_plane());
       finite = finite && all_finite(this->filters[l], this->kg * this->taps);
     });
     return finite;
   }
   void exact(int64_t b) {
     for (int l = 0; l < this->blocks.used(b); ++l) {
-      std::fill_n(this->to[l], this->s.x_plane(), T(0));
+      fill_plane(this->to[l], this->s.x_plane(), this->blocks.step(), T(0));
       for (int64_t k = 0; k < this->kg; ++k)
-        exact_input_grad(this->s, this->from[l] + k * this->s.y_plane(), this->filters[l] + k * this->taps, this->to[l]);
+        exact_input_grad(this->s, this->blocks.step(), this->from[l] + k * this->s.y_plane(), this->filters[l] + k * this->taps, this->to[l]);
     }
   }
   void add_line(int64_t line, bool add, V* row) {
@@ -363,7 +399,8 @@ template <class T> struct InputGrad : Work<T> {
     const int64_t first = this->planes.in_lines(in.begin), last = this->planes.in_lines(in.end);
     for (int64_t k = 0; k < this->kg; ++k) {
       this->pack_weights();
-      rows.load(this->from, this->planes.out_lines(out.begin), this->planes.out_lines(out.end));
+      rows.load(this->from, this->planes.out_lines(out.begin), this->planes.out_lines(out.end), this->blocks.step(),
+                this->blocks.used(b));
       for (int l = 0; l < this->kCount; ++l) this->from[l] += this->s.y_plane(), this->filters[l] += this->taps;
       for (int64_t line = first; line < last; ++line) add_line(line, k > 0, this->made.data() + (line - first) * this->s.in[2]);
     }
@@ -384,13 +421,13 @@ template <class T> struct WeightGrad : Work<T> {
     const Conv& s = this->s;
     const T* gradient[Work<T>::kCount];
     this->blocks.for_each_lane(b, [&](int l, int64_t n, int64_t k) {
-      this->from[l] = x + (n * s.c + (this->kg == 1 ? k : k / this->kg)) * s.x_plane();
-      gradient[l] = gy + (n * s.k + k) * s.y_plane();
+      this->from[l] = x + this->blocks.plane(n, this->kg == 1 ? k : k / this->kg, s.c, s.x_plane());
+      gradient[l] = gy + this->blocks.plane(n, k, s.k, s.y_plane());
     });
     const Range in = this->planes.read_by(out);
     const int64_t first = this->planes.out_lines(out.begin), last = this->planes.out_lines(out.end);
-    rows.load(this->from, this->planes.in_lines(in.begin), this->planes.in_lines(in.end));
-    gradients.load(gradient, first, last);
+    rows.load(this->from, this->planes.in_lines(in.begin), this->planes.in_lines(in.end), this->blocks.step(), this->blocks.used(b));
+    gradients.load(gradient, first, last, this->blocks.step(), this->blocks.used(b));
     for (int64_t line = first; line < last; ++line)
       for_each_row_read(s, line / s.out[1], line % s.out[1], [&](int64_t kernel, int64_t row) {
         add_products(rows.row(row), s.stride[2], s.dilation[2], gradients.row(line), s.out[2], s.kernel[2],
@@ -413,25 +450,25 @@ void for_each_unit(const Conv& s, int64_t blocks, int64_t extent, int64_t size, 
   });
 }
 
-template <class T> void forward(const Conv& s, const T* x, const T* w, const T* bias, T* y) {
+template <class T> void forward(const Conv& s, bool last, const T* x, const T* w, const T* bias, T* y) {
   const Planes<T> planes(s);
-  const Blocks<Planes<T>::kCount> blocks{s.n, s.k};
+  const Blocks<Planes<T>::kCount> blocks{s.n, s.k, last};
   for_each_unit<T>(s, blocks.count(), s.out[planes.outer], planes.out_band,
                    [&] { return Forward<T>(Work<T>(s, planes, blocks), x, w, bias, y); },
                    [](auto& work, int64_t, int64_t b, Range out) { work.unit(b, out); });
 }
 
-template <class T> void input_grad(const Conv& s, const T* gy, const T* w, T* gx) {
+template <class T> void input_grad(const Conv& s, bool last, const T* gy, const T* w, T* gx) {
   const Planes<T> planes(s);
-  const Blocks<Planes<T>::kCount> blocks{s.n, s.c};
+  const Blocks<Planes<T>::kCount> blocks{s.n, s.c, last};
   for_each_unit<T>(s, blocks.count(), s.in[planes.outer], planes.in_band,
                    [&] { return InputGrad<T>(Work<T>(s, planes, blocks), gy, w, gx); },
                    [](auto& work, int64_t, int64_t b, Range in) { work.unit(b, in); });
 }
 
-template <class T> void weight_grad(const Conv& s, const T* x, const T* gy, T* gw) {
+template <class T> void weight_grad(const Conv& s, bool last, const T* x, const T* gy, T* gw) {
   const Planes<T> planes(s);
-  const Blocks<Planes<T>::kCount> blocks{s.n, s.k};
+  const Blocks<Planes<T>::kCount> blocks{s.n, s.k, last};
   const int64_t taps = s.taps(), bands = ceil_div(s.out[planes.outer], planes.out_band), units = blocks.count() * bands;
   std::vector<typename Planes<T>::V> sums(units * taps);
   for_each_unit<T>(s, blocks.count(), s.out[planes.outer], planes.out_band,
@@ -447,7 +484,8 @@ template <class T> void weight_grad(const Conv& s, const T* x, const T* gy, T* g
     if (all_finite(filter, taps)) continue;
     std::fill_n(filter, taps, T(0));
     for (int64_t n = 0; n < s.n; ++n)
-      exact_weight_grad(s, x + (n * s.c + k / s.kg()) * s.x_plane(), gy + (n * s.k + k) * s.y_plane(), filter);
+      exact_weight_grad(s, blocks.step(), x + blocks.plane(n, k / s.kg(), s.c, s.x_plane()),
+                        gy + blocks.plane(n, k, s.k, s.y_plane()), filter);
   }
 }
 
@@ -460,16 +498,18 @@ bool depthwise_fits(DType dtype, const Conv& s) {  // not where there is far mor
   return s.depthwise() && (dtype == kFloat || dtype == kDouble) && s.pad[2] <= s.in[2] + 4096;
 }
 
-void depthwise_forward(DType dtype, const Conv& s, const void* x, const void* w, const void* bias, void* y) {
-  MT_SWITCH(dtype, "convolution", MT_FLOATS(T, { forward(s, as<T>(x), as<T>(w), as<T>(bias), as<T>(y)); }))
+bool depthwise_last_fits(DType dtype, const Conv& s) { return depthwise_fits(dtype, s) && s.kg() == 1; }
+
+void depthwise_forward(DType dtype, const Conv& s, const void* x, const void* w, const void* bias, void* y, bool last) {
+  MT_SWITCH(dtype, "convolution", MT_FLOATS(T, { forward(s, last, as<T>(x), as<T>(w), as<T>(bias), as<T>(y)); }))
 }
 
-void depthwise_input_grad(DType dtype, const Conv& s, const void* gy, const void* w, void* gx) {
-  MT_SWITCH(dtype, "convolution", MT_FLOATS(T, { input_grad(s, as<T>(gy), as<T>(w), as<T>(gx)); }))
+void depthwise_input_grad(DType dtype, const Conv& s, const void* gy, const void* w, void* gx, bool last) {
+  MT_SWITCH(dtype, "convolution", MT_FLOATS(T, { input_grad(s, last, as<T>(gy), as<T>(w), as<T>(gx)); }))
 }
 
-void depthwise_weight_grad(DType dtype, const Conv& s, const void* x, const void* gy, void* gw) {
-  MT_SWITCH(dtype, "convolution", MT_FLOATS(T, { weight_grad(s, as<T>(x), as<T>(gy), as<T>(gw)); }))
+void depthwise_weight_grad(DType dtype, const Conv& s, const void* x, const void* gy, void* gw, bool last) {
+  MT_SWITCH(dtype, "convolution", MT_FLOATS(T, { weight_grad(s, last, as<T>(x), as<T>(gy), as<T>(gw)); }))
 }
 
 }  // namespace mt

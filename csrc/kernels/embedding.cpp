@@ -1,6 +1,7 @@
 // Table lookups: embedding, its dense gradient, and embedding_bag.
 #include "expect.h"
 #include "indexing.h"
+#include "panel.h"
 
 namespace mt {
 namespace {
@@ -28,7 +29,6 @@ void embedding_dense_backward(const Args& args) {
   const int64_t* index = indices.ptr<int64_t>();
   expect(args.t[0].ndim == 2 && size_at(args.t[0], 0) == rows, "embedding_backward", "the table has the wrong size");
   expect_items(args.t[1], n * width, "embedding_backward", "grad_output");
-  if (out.view.numel()) std::memset(out.view.data, 0, out.view.numel() * itemsize(sum));
   Scratch<int64_t> freq;
   if (args.a[2].i && width) {  // without a column there may be more rows than memory
     freq = Scratch<int64_t>(rows);
@@ -41,12 +41,14 @@ void embedding_dense_backward(const Args& args) {
   }
   auto add = [&](auto* to, const auto* from) {
     // A thread owns a range of rows of the table, so that each row is summed in the order of the indices.
-    int64_t parts = n * width <= kGrain ? 1 : get_num_threads();
+    int64_t parts = std::max(n, rows) * width <= kGrain ? 1 : get_num_threads();
     int64_t each = (rows + parts - 1) / parts;
     parallel_for(parts, 1, [&](int64_t begin, int64_t end) {
+      const int64_t first = std::min(begin * each, rows), last = std::min(end * each, rows);
+      std::fill(to + first * width, to + last * width, 0);
       for (int64_t k = 0; k < n; ++k) {
         int64_t i = index[k];
-        if (i == padding || i < begin * each || i >= end * each) continue;
+        if (i == padding || i < first || i >= last) continue;
         auto* q = to + i * width;
         const auto* p = from + k * width;
         if (freq.get()) for (int64_t c = 0; c < width; ++c) q[c] += p[c] / freq[i];
@@ -72,26 +74,60 @@ template <class T> inline void fetch_row(const Bag& b, const T* table, int64_t k
   if (k >= b.n || uint64_t(b.index[k]) >= uint64_t(b.rows)) return;
   for (int64_t c = 0; c < std::min(b.width, 4 * line); c += line) __builtin_prefetch(table + b.index[k] * b.width + c);
 }
-template <class T> void bag_range(const Bag& b, const T* table, const T* scale, T* out, int64_t begin, int64_t end) {
+// kCount vectors of a bag's result from column c on, in registers, from its rows [first, stop) of the indices.
+template <class T, int kCount, bool kMax>
+void bag_columns(const Bag& b, const T* table, const T* scale, int64_t first, int64_t stop, int64_t c, T* q) {
+  typedef T V __attribute__((vector_size(32)));
+  typedef T Memory __attribute__((vector_size(32), aligned(sizeof(T)), may_alias));
+  constexpr int kLanes = 32 / sizeof(T);
+  V acc[kCount] = {};
+  int64_t count = 0;
+  for (int64_t k = first; k < stop; ++k) {
+    if (c == 0) fetch_row(b, table, k + 6);
+    if (b.index[k] == b.padding) continue;
+    const T *p = table + b.index[k] * b.width + c, s = scale ? scale[k] : T(1);
+    if (kMax && count == 0) {
+      MT_UNROLL for (int j = 0; j < kCount; ++j) acc[j] = *reinterpret_cast<const Memory*>(p + j * kLanes);
+    } else MT_UNROLL for (int j = 0; j < kCount; ++j) {
+      const V x = *reinterpret_cast<const Memory*>(p + j * kLanes);
+      if (kMax) acc[j] = x > acc[j] ? x : acc[j];
+      else acc[j] += x * s;
+    }
+    ++count;
+  }
+  MT_UNROLL for (int j = 0; j < kCount; ++j) *reinterpret_cast<Memory*>(q + c + j * kLanes) = acc[j];
+}
+
+template <class T, bool kMax, int... I>
+void bag_range(const Bag& b, const T* table, const T* scale, T* out, int64_t begin, int64_t end, std::integer_sequence<int, I...>) {
+  constexpr int kLanes = 32 / sizeof(T), kMost = sizeof...(I);
+  using Columns = void (*)(const Bag&, const T*, const T*, int64_t, int64_t, int64_t, T*);
+  static constexpr Columns columns[] = {bag_columns<T, I + 1, kMax>...};
   for (int64_t bag = begin; bag < end; ++bag) {
     T* q = out + bag * b.width;
-    int64_t count = 0, stop = bag + 1 < b.offsets ? b.offset[bag + 1] : b.n;
-    std::fill_n(q, b.width, T(0));
-    for (int64_t k = b.offset[bag]; k < stop; ++k) {
-      int64_t i = b.index[k];
-      if (i < 0 || i >= b.rows)
-        throw std::runtime_error("Index " + std::to_string(k) + " of input takes value " + std::to_string(i) +
+    const int64_t first = b.offset[bag], stop = bag + 1 < b.offsets ? b.offset[bag + 1] : b.n;
+    int64_t count = 0, c = 0;
+    for (int64_t k = first; k < stop; ++k) {
+      if (b.index[k] < 0 || b.index[k] >= b.rows)
+        throw std::runtime_error("Index " + std::to_string(k) + " of input takes value " + std::to_string(b.index[k]) +
                                  " which is not in the valid range [0, " + std::to_string(b.rows) + ")");
-      fetch_row(b, table, k + 6);
-      if (i == b.padding) continue;
-      const T *p = table + i * b.width, s = scale ? scale[k] : T(1);
-      if (b.mode == 2) for (int64_t c = 0; c < b.width; ++c) q[c] = count == 0 || p[c] > q[c] ? p[c] : q[c];
-      else
-#pragma GCC ivdep
-        for (int64_t c = 0; c < b.width; ++c) q[c] += p[c] * s;
-      ++count;
+      count += b.index[k] != b.padding;
     }
-    if (b.mode == 1 && count > 1) for (int64_t c = 0; c < b.width; ++c) q[c] /= T(count);
+    for (int64_t left = b.width; left > 0 && b.width >= kLanes; left = b.width - c) {
+      const int64_t vectors = std::min<int64_t>({(left + kLanes - 1) / kLanes, kMost, b.width / kLanes});
+      const int64_t from = std::min(c, b.width - vectors * kLanes);  // the last ones again, instead of fewer
+      columns[vectors - 1](b, table, scale, first, stop, from, q);
+      c = from + vectors * kLanes;
+    }
+    if (c < b.width) std::fill(q + c, q + b.width, T(0));
+    bool none = true;
+    for (int64_t k = first; k < stop && c < b.width; ++k) {
+      if (b.index[k] == b.padding) continue;
+      const T *p = table + b.index[k] * b.width, s = scale ? scale[k] : T(1);
+      for (int64_t r = c; r < b.width; ++r) q[r] = !kMax ? q[r] + p[r] * s : none || p[r] > q[r] ? p[r] : q[r];
+      none = false;
+    }
+    if (b.mode == 1 && count > 1) for (c = 0; c < b.width; ++c) q[c] /= T(count);
   }
 }
 
@@ -119,7 +155,10 @@ void embedding_bag(const Args& args) {
   const int64_t grain = std::max<int64_t>(1, b.bags * kGrain / std::max<int64_t>(b.n * b.width, 1));
   MT_SWITCH(sum, "embedding_bag", MT_FLOATS(T, {
     parallel_for(b.bags, grain, [&](int64_t begin, int64_t end) {
-      bag_range(b, weight.ptr<T>(), scaled ? scale.ptr<T>() : nullptr, out.ptr<T>(), begin, end);
+      const T* scales = scaled ? scale.ptr<T>() : nullptr;
+      const std::make_integer_sequence<int, 8> sizes;
+      if (b.mode == 2) bag_range<T, true>(b, weight.ptr<T>(), scales, out.ptr<T>(), begin, end, sizes);
+      else bag_range<T, false>(b, weight.ptr<T>(), scales, out.ptr<T>(), begin, end, sizes);
     });
   }))
   out.finish();

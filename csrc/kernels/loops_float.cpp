@@ -178,7 +178,14 @@ template <class T> void pow_scalar_loop(void* const* p, int64_t n, const Attr* a
     if (y == T(-1)) return each<T>(p, n, [](T x) { return T(1) / x; });
     if (y == T(-2)) return each<T>(p, n, [](T x) { return T(1) / product(x, x); });
   }
-  each<T>(p, n, [y](T x) { return power(x, y); });
+  // Any other as equal items: of one that is known not to change the compiler would make branches instead of vectors.
+  constexpr int64_t block = 512;
+  T same[block];
+  std::fill_n(same, std::min(n, block), y);
+  for (int64_t i = 0; i < n; i += block) {
+    void* const at[] = {static_cast<T*>(p[0]) + i, static_cast<T*>(p[1]) + i, same};
+    binary_loop<pow_op, T, T>(at, std::min(block, n - i), nullptr);
+  }
 }
 Pointwise pow_scalar_kernel() {
   Pointwise k = {"pow_scalar", 1, 1, -1, -1, {}};

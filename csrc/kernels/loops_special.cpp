@@ -101,6 +101,14 @@ double log_ndtr(double x) {
 }
 double entr(double x) { return x > 0 ? -x * std::log(x) : x == 0 ? 0. : x != x ? x : -kInf; }
 double sinc_(double x) { return x == 0 ? 1. : std::sin(kPi * x) / (kPi * x); }
+float sinc_(float x) {  // of what is left beside a whole number, in double: vectors
+  int64_t whole;
+  const double r = (double(x) - v::wide_round(double(x), whole)) * kPi, z = r * r;
+  const double sine = r + r * z * v::poly(z, -0.16666666666666666, 0.0083333333333333332, -0.00019841269841269841, 2.7557319223985893e-06,
+                                          -2.505210838544172e-08, 1.6059043836821613e-10);
+  const double y = ((whole & 1) != 0 ? -sine : sine) / (kPi * double(x));
+  return x == 0.f ? 1.f : std::fabs(x) < 8388608.f ? float(y) : x - x;
+}
 template <class T> std::complex<T> sinc_(std::complex<T> x) {
   c128 y = c128(x) * kPi;
   return y == 0. ? std::complex<T>(1) : std::complex<T>(std::sin(y) / y);

@@ -140,15 +140,19 @@ void masked_select(const Args& args) {
   out.finish();
 }
 
-// nonzero(Tensor self) -> Tensor; out is (count_true(self), ndim)
+// nonzero(Tensor self) -> Tensor; out is (count_true(self), ndim), best with the places of a dim side by side, as torch has them
 void nonzero(const Args& args) {
-  Packed out(args.t[0], kInt64, Packed::kWrite), self(args.t[1], args.t[1].dtype, Packed::kRead);
+  const View& given = args.t[0];
+  if (given.ndim != 2) throw std::runtime_error("nonzero: expected an output of two dims");
+  const int64_t turned_sizes[] = {given.sizes[1], given.sizes[0]}, turned_strides[] = {given.strides[1], given.strides[0]};
+  const View turned{given.data, turned_sizes, turned_strides, 2, given.dtype};
+  Packed out(turned, kInt64, Packed::kWrite), self(args.t[1], args.t[1].dtype, Packed::kRead);
   int ndim = self.view.ndim;
-  const int64_t *sizes = self.view.sizes, room = size_at(out.view, 0);
+  const int64_t *sizes = self.view.sizes, room = size_at(out.view, 1);
   if (ndim == 0) return out.finish();
   Pieces pieces(self.view);
   pieces.run([&](int64_t begin, int64_t end, int64_t at) {
-    int64_t place[kMaxDims], rest = begin, *q = out.ptr<int64_t>() + at * ndim;
+    int64_t place[kMaxDims], rest = begin, *q = out.ptr<int64_t>() + at;
     for (int d = ndim - 1; d >= 0 && begin < end; rest /= sizes[d--]) place[d] = rest % sizes[d];
     const int64_t inner = sizes[ndim - 1];
     uint8_t flags[kBlock];
@@ -164,10 +168,9 @@ void nonzero(const Args& args) {
       }
       count = std::min(count, room - at);
       at += count;
-      for (int64_t c = 0; c < count; ++c) {
-        for (int d = 0; d < ndim - 1; ++d) *q++ = place[d];
-        *q++ = place[ndim - 1] + chosen[c];
-      }
+      for (int d = 0; d < ndim - 1; ++d) std::fill_n(q + d * room, count, place[d]);
+      for (int64_t c = 0; c < count; ++c) q[(ndim - 1) * room + c] = place[ndim - 1] + chosen[c];
+      q += count;
       place[ndim - 1] += n;
       for (int d = ndim - 1; d > 0 && place[d] == sizes[d]; --d) {
         place[d] = 0;

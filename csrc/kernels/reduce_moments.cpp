@@ -128,7 +128,13 @@ template <class T, Ord O> struct Norm {
     double& state = *static_cast<double*>(s);
     if constexpr (O <= kTwo) sum_row<T, double, 1, F>(s, x, n, base, q);
     else if constexpr (O == kPower) {
-      for (int64_t i = 0; i < n; ++i) state += std::pow(double(std::abs(static_cast<const T*>(x)[i])), q.p);
+      auto add = [&](auto power) {
+        for (int64_t i = 0; i < n; ++i) state += power(std::abs(double(static_cast<const T*>(x)[i])));
+      };
+      if (q.p == 3) add([](double a) { return a * a * a; });
+      else if (q.p == 4) add([](double a) { return a * a * (a * a); });
+      else if (q.p == 0.5) add([](double a) { return std::sqrt(a); });
+      else add([&](double a) { return std::pow(a, q.p); });
     } else {
       T part;
       fold_lanes<1, X>(static_cast<const T*>(x), n, T(O == kMinimum ? kInf : 0.), &part);

@@ -81,9 +81,43 @@ def test_depthwise(shape, dtype, threads):
         assert error < (1e-5 if dtype == "float32" else 1e-13), f"{name}: {error}"
 
 
-def test_depthwise_does_not_multiply_the_padding(threads):
+# images, channels, height, width, filters, kernel, stride, padding, dilation, groups
+CHANNELS_LAST = [
+    (2, 20, 9, 7, 24, 1, 1, 0, 1, 1), (3, 20, 13, 9, 24, 1, 2, 0, 1, 1), (2, 3, 31, 30, 20, 3, 2, 1, 1, 1), (2, 3, 23, 40, 9, 7, 2, 3, 1, 1),
+    (3, 48, 15, 14, 33, 3, 2, 1, 1, 1), (1, 40, 30, 9, 16, 2, 2, 0, 1, 1), (2, 9, 11, 12, 10, 5, 1, 2, 1, 1), (2, 16, 12, 9, 8, 3, 1, 2, 2, 1),
+    (2, 8, 2, 3, 4, 5, 1, 2, 1, 1), (2, 33, 14, 17, 33, 3, 1, 1, 1, 33), (3, 16, 9, 8, 16, 5, 2, 2, 1, 16), (1, 64, 70, 90, 64, 3, 1, 1, 1, 64),
+    (2, 6, 12, 13, 6, 3, 1, 4, 2, 6), (2, 5, 9, 11, 15, 3, 1, 1, 1, 5), (2, 12, 9, 8, 8, 3, 1, 1, 1, 4)]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("shape", CHANNELS_LAST)
+def test_channels_last(shape, dtype, threads):
+    """Channels innermost in memory: the same numbers, and the result lies so too."""
+    n, c, h, w, k, size, stride, padding, dilation, groups = shape
+    draw = torch.Generator().manual_seed(3)
+    values = [torch.randn(s, generator=draw, dtype=torch.float64) for s in ((n, c, h, w), (k, c // groups, size, size), (k,))]
+    found = []
+    for lib in (mt, torch):
+        x, weight, bias = (lib.tensor(v.numpy(), dtype=getattr(lib, dtype)) for v in values)
+        if lib is mt:
+            x, weight = x.to(memory_format=mt.channels_last), weight.to(memory_format=mt.channels_last)
+        for t in (x, weight, bias):
+            t.requires_grad_()
+        y = lib.conv2d(x, weight, bias, stride, padding, dilation, groups)
+        if lib is mt:
+            assert y.is_contiguous(memory_format=mt.channels_last)
+        factor = (lib.arange(y.numel(), dtype=y.dtype) % 5).reshape(y.shape)
+        (y * (factor.to(memory_format=mt.channels_last) if lib is mt else factor)).sum().backward()
+        found.append([t.detach().double().numpy() for t in (y, x.grad, weight.grad, bias.grad)])
+    for name, ours, theirs in zip(("output", "input", "weight", "bias"), *found, strict=True):
+        error = abs(ours - theirs).max() / abs(theirs).max()
+        assert error < (1e-5 if dtype == "float32" else 1e-13), f"{name}: {error}"
+
+
+@pytest.mark.parametrize("layout", ["contiguous_format", "channels_last"])
+def test_depthwise_does_not_multiply_the_padding(layout, threads):
     """An infinite weight meets no zero beside the image, which would be NaN."""
-    x, weight = mt.ones(1, 20, 5, 5), mt.zeros(20, 1, 3, 3)
+    x, weight = mt.ones(1, 20, 5, 5).to(memory_format=getattr(mt, layout)), mt.zeros(20, 1, 3, 3)
     weight[7, 0, 0, 0] = float("inf")
     y = mt.conv2d(x, weight, padding=1, groups=20)
     assert not y[:, :7].any() and not y[:, 8:].any()

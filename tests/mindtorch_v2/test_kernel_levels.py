@@ -39,10 +39,12 @@ for c, k, size, kernel, stride, pad, groups in (
         (32, 32, 15, 1, 2, 0, 1), (160, 130, 4, 3, 1, 1, 1), (21, 21, 7, 3, 1, 1, 21), (32, 32, 14, 7, 1, 3, 32),
         (19, 57, 9, 5, 2, 2, 19)):
     x, w = numbers(3, c, size, size).requires_grad_(), numbers(k, c // groups, kernel, kernel).requires_grad_()
-    y = f.conv2d(x, w, stride=stride, padding=pad, groups=groups)
-    y.sin().sum().backward()
-    for name, value in (("", y), (" of input", x.grad), (" of weight", w.grad)):
-        results[f"conv {c} {k} {size} {kernel} {stride}{name}"] = value.detach()
+    for layout in (mt.contiguous_format, mt.channels_last):
+        x.grad = w.grad = None
+        y = f.conv2d(x.to(memory_format=layout), w, stride=stride, padding=pad, groups=groups)
+        y.sin().sum().backward()
+        for name, value in (("", y), (" of input", x.grad), (" of weight", w.grad)):
+            results[f"conv {c} {k} {size} {kernel} {stride} {layout}{name}"] = value.detach()
 lstm = mt.nn.LSTM(7, 30)
 for p in lstm.parameters():
     p.data = numbers(*p.shape) / 4
@@ -52,6 +54,11 @@ for name in "exp log1p tanh sigmoid sin erf sqrt".split():
     results[name] = getattr(mt, name)(x.abs() if name in ("log1p", "sqrt") else x)
 for name in "fmod remainder floor_divide".split():
     results[name] = getattr(mt, name)(x * 100, x.t().contiguous().view(37, 53))
+results["sinc"] = mt.sinc(x * 9)
+results["cube norm"] = x.norm(3, dim=1)
+for width in (5, 16, 77):
+    for mode in ("sum", "mean", "max"):
+        results[f"bags {width} {mode}"] = f.embedding_bag(mt.arange(60).reshape(12, 5) % 37, numbers(37, width), mode=mode)
 results["power"] = mt.stack([x ** 2, x ** -1, x.abs() ** 1.5])
 for mode in "bilinear nearest bicubic".split():
     results[f"sampled {mode}"] = f.grid_sample(numbers(2, 3, 8, 9), numbers(2, 9, 11, 2), mode, align_corners=False)
