@@ -278,3 +278,17 @@ def test_gradients_of_many_views_are_joined_at_once(t):
     return (names, places, grad, again, inner.grad_fn.name(), t.autograd.grad(inner, x)[0], outside.grad_fn is None,
             t.zeros(0, 3, requires_grad=True).unbind(0), error(lambda: rows[0].add_(1)), error(lambda: parts[1].mul_(2)),
             t.zeros(0, 3, requires_grad=True).chunk(2)[0].grad_fn.name())
+
+
+@pytest.mark.parametrize("equation", ["i", "->", "ij->ij", "ij->ji", "ii->i", "ij,jk->ik", "bij,bjk->bik", "ij,ij->", "i,j->ij", "...i,i->..."])
+def test_einsum_is_never_the_operand_itself(equation: str) -> None:
+    """Nor are the labels of an equation, which are kept, those of other sizes."""
+    for size in (2, 3, 1):
+        ranks = [len(part.replace("...", "_")) for part in equation.split("->")[0].split(",")]
+        found = []
+        for lib in (mt, torch):
+            operands = [lib.arange(float(size ** rank)).reshape([size] * rank) for rank in ranks]
+            made = lib.einsum(equation, *operands)
+            assert all(made is not x for x in operands)
+            found.append((made.tolist(), made.stride(), made._base is operands[0]))
+        assert found[0] == found[1]

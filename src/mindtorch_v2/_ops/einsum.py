@@ -1,7 +1,8 @@
 """einsum: sums of products, written with letters."""
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from functools import lru_cache
 from typing import Any
 
 from mindtorch_v2._ops.table import ops, publish_plain
@@ -24,11 +25,13 @@ def _letters(text: str, rank: int, wide: bool, number: int = 0) -> list[Any]:
     return list(text)
 
 
-def _parse(equation: str, operands: Sequence[Tensor]) -> tuple[list[list[Any]], list[Any]]:
+@lru_cache(maxsize=512)
+def _parse(equation: str, ranks: tuple[int, ...]) -> tuple[list[list[Any]], list[Any]]:
+    """The labels of the operands and of the result; both are shared by all calls."""
     left, arrow, right = equation.replace(" ", "").partition("->")
     parts = left.split(",")
-    if len(parts) != len(operands):
-        more = "fewer" if len(operands) < len(parts) else "more"
+    if len(parts) != len(ranks):
+        more = "fewer" if len(ranks) < len(parts) else "more"
         raise RuntimeError(f"einsum(): {more} operands were provided than specified in the equation")
     for i, part in enumerate(parts):
         if "." in part.replace("...", "", 1):
@@ -42,7 +45,7 @@ def _parse(equation: str, operands: Sequence[Tensor]) -> tuple[list[list[Any]], 
             place = equation.find(c) if c not in right else len(equation) - len(right) + right.find(c)
             raise RuntimeError(f"einsum(): invalid subscript given at index {place} in the equation string, "
                                "subscripts must be in [a-zA-Z]")
-    labels = [_letters(p, x.dim(), True, i) for i, (p, x) in enumerate(zip(parts, operands))]
+    labels = [_letters(p, rank, True, i) for i, (p, rank) in enumerate(zip(parts, ranks))]
     wide = max((sum(isinstance(c, int) for c in ls) for ls in labels), default=0)
     if arrow:
         out = _letters(right, len(right.replace("...", "")) + wide, False)
@@ -60,6 +63,8 @@ def _parse(equation: str, operands: Sequence[Tensor]) -> tuple[list[list[Any]], 
 
 def _diagonals(x: Tensor, labels: list[Any], number: int) -> tuple[Tensor, list[Any]]:
     """One dim per label: repeated labels become a diagonal."""
+    if len(set(labels)) == len(labels):
+        return x, labels
     labels = list(labels)
     for c in list(dict.fromkeys(labels)):
         while labels.count(c) > 1:
@@ -75,8 +80,13 @@ def _diagonals(x: Tensor, labels: list[Any], number: int) -> tuple[Tensor, list[
 
 def _arrange(x: Tensor, labels: list[Any], order: list[Any]) -> Tensor:
     """x permuted to `order`, with dims of size 1 for labels it lacks."""
+    if labels == order:
+        return x
     have = [c for c in order if c in labels]
-    x = x.permute([labels.index(c) for c in have]) if len(have) > 1 else x
+    if have != labels:
+        x = x.permute([labels.index(c) for c in have])
+    if have == order:
+        return x
     shape = iter(x.shape)
     return x.reshape([next(shape) if c in labels else 1 for c in order])
 
@@ -118,9 +128,10 @@ def _contract(a: Tensor, la: list[Any], b: Tensor, lb: list[Any], keep: set[Any]
     a = _arrange(a, la, batch + rows + summed)
     b = _arrange(b, lb, batch + summed + columns)
     n_rows, n_sum, n_columns = (_product(sizes[c] for c in cs) for cs in (rows, summed, columns))
-    left = a.expand(batch_shape + list(a.shape[len(batch):])).reshape([_product(batch_shape), n_rows, n_sum])
-    right = b.expand(batch_shape + list(b.shape[len(batch):])).reshape([_product(batch_shape), n_sum, n_columns])
-    made = ops.bmm(left, right)
+    left = a.expand(batch_shape + list(a.shape[len(batch):])) if batch else a
+    right = b.expand(batch_shape + list(b.shape[len(batch):])) if batch else b
+    n_batch = _product(batch_shape)
+    made = ops.bmm(left.reshape([n_batch, n_rows, n_sum]), right.reshape([n_batch, n_sum, n_columns]))
     return made.reshape(batch_shape + [sizes[c] for c in rows + columns]), batch + rows + columns
 
 
@@ -142,7 +153,7 @@ def einsum(equation: Any = None, *operands: Any) -> Tensor:
     for i, x in enumerate(tensors):
         if not isinstance(x, Tensor):
             raise TypeError(f"expected Tensor as element {i} in argument 1, but got {type(x).__name__}")
-    labels, out = _parse(equation, tensors)
+    labels, out = _parse(equation, tuple([x.dim() for x in tensors]))
     items = [_diagonals(x, ls, i) for i, (x, ls) in enumerate(zip(tensors, labels))]
     x, have = items[0]
     for i, (y, ls) in enumerate(items[1:], 1):
@@ -152,7 +163,7 @@ def einsum(equation: Any = None, *operands: Any) -> Tensor:
     if gone:
         x = x.sum([have.index(c) for c in gone])
         have = [c for c in have if c in out]
-    return x.permute([have.index(c) for c in out]) if len(out) > 1 else x
+    return x.permute([have.index(c) for c in out]) if have != out or x is tensors[0] else x
 
 
 def _from_lists(args: tuple[Any, ...]) -> tuple[Any, ...]:
