@@ -63,7 +63,15 @@ def test_products_with_what_follows() -> None:
     client().expect_code(INVALID, "aclnnFusedMatmul", a, b, bias, other, "tanh", 0, torch.empty(3, 5))
     x, y = torch.randn(4, 2, 3), torch.randn(2, 3, 5)
     got = client().call("aclnnTransposeBatchMatMul", x, y, None, None, [1, 0, 2], [0, 1, 2], [1, 0, 2], 0, 1, torch.empty(4, 2, 5))
-    close(got, (x.transpose(0, 1) @ y).transpose(0, 1))
+    want = (x.transpose(0, 1) @ y).transpose(0, 1)
+    close(got, want)
+    scale = torch.rand(10) * 20
+    bits = client().call("aclnnTransQuantParamV2", scale, None, torch.empty(10, dtype=torch.int64))
+    arguments = x.half(), y.half(), None, bits, [1, 0, 2], [0, 1, 2], [1, 0, 2], 0, 1
+    got = client().call("aclnnTransposeBatchMatMul", *arguments, torch.empty(4, 1, 10, dtype=torch.int8))
+    near(got, torch.round(want * scale.reshape(2, 5)).clamp(-128, 127).reshape(4, 1, 10).to(torch.int8))
+    close(client().call("aclnnTransposeBatchMatMul", *arguments, torch.empty(4, 1, 10)), (want * scale.reshape(2, 5)).reshape(4, 1, 10), 0.05)
+    client().expect_code(INVALID, "aclnnTransposeBatchMatMul", x, y, None, bits[:5], *arguments[4:], torch.empty(4, 2, 5))
 
 
 @pytest.mark.parametrize(("name", "function"), [("gelu", F.gelu), ("relu", F.relu), ("silu", F.silu)])
@@ -234,6 +242,20 @@ def test_dynamic_quant_with_offsets() -> None:
     near(y, want)
     close(s, scale)
     close(o, offset, 1e-2)
+
+
+def test_dynamic_quant_to_packed_int4() -> None:
+    x = torch.randn(4, 16).half()
+    wide = x.float()
+    scale = (wide.amax(-1) - wide.amin(-1)) / 15
+    offset = 7 - wide.amax(-1) / scale
+    out = torch.empty(4, 2, dtype=torch.int32), torch.empty(4), torch.empty(4)
+    y, s, o = client().call("aclnnDynamicQuantV2", x, None, None, 29, *out)
+    items = (y.long()[..., None] >> torch.arange(0, 32, 4)) & 15
+    near((items - 16 * (items > 7)).reshape(4, 16), torch.round(wide / scale[:, None] + offset[:, None]).clamp(-8, 7).long())
+    close(s, scale)
+    close(o, offset, 1e-2)
+    client().expect_code(INVALID, "aclnnDynamicQuantV2", x, None, None, 29, torch.empty(4, 16, dtype=torch.int32), *out[1:])
 
 
 def test_dynamic_quant_in_groups() -> None:

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "ops/attention.h"  // argument()
+#include "ops/low_float.h"
 #include "ops/pointwise.h"
 #include "ops/quant_matmul.h"
 
@@ -81,11 +82,11 @@ Sizes permuted(const Call& c, int i, int perm) {
   return made;
 }
 void check_transposed(const Call& c) {
-  if (has(c, 3)) refuse(561003, "%s with scale is not computed", c.name());
   EXPECT(c.tensor(0).ndim == 3 && c.tensor(1).ndim == 3, "x1 and x2 must have 3 dims");
   const Sizes a = permuted(c, 0, 4), b = permuted(c, 1, 5);
   EXPECT(a[0] == b[0] && a[2] == b[1], "%s and %s cannot be multiplied", describe(c.tensor(0)).c_str(), describe(c.tensor(1)).c_str());
   EXPECT(c.tensor(9).numel() == a[0] * a[1] * b[2], "out %s does not fit", describe(c.tensor(9)).c_str());
+  if (has(c, 3)) EXPECT(c.tensor(3).numel() == a[0] * b[2], "scale has %ld items, expected %ld", long(c.tensor(3).numel()), long(a[0] * b[2]));
 }
 void transposed(Run& r) {
   auto order = [&](int i) { return Sizes(r.call.ints(i).begin(), r.call.ints(i).end()); };
@@ -94,8 +95,11 @@ void transposed(Run& r) {
   if (r.given(5)) b = b.permute(order(5));
   Value y = product(a, b, {a.size(0), a.size(1), b.size(2)});
   if (has(r.call, 2)) y = plus(y, r.tensor(2));
+  if (has(r.call, 3)) y = times(y, scale_of(r, 3).reshape({y.size(0), 1, y.size(2)}));
   if (r.given(6) && r.call.ints(6).size() == 3) y = y.permute(order(6));
-  copy(r.tensor(9), y.reshape(r.tensor(9).shape()));
+  y = y.reshape(r.tensor(9).shape());
+  if (r.call.tensor(9).dtype == ACL_INT8) return store_low(r, 9, y.dense(), "rint");
+  copy(r.tensor(9), y);
 }
 
 // ---- (x1, x2, bias?, x3?, fusedOpType, cubeMathType, y) ----------------------------------------------------------------

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "ops/attention.h"  // argument()
+#include "ops/low_float.h"
 #include "ops/pointwise.h"
 
 namespace cann_sim {
@@ -16,9 +17,9 @@ Value wide(const Value& v) { return v.to(mt::kFloat).dense(); }
 Value times(const Value& a, const Value& b) { return pointwise("mul", mt::kFloat, {a, b}); }
 Value plus(const Value& a, const Value& b) { return pointwise("add", mt::kFloat, {a, b}, {integer(1)}); }
 
-int8_t rounded(float x) {
+int8_t rounded(float x, float most = kMost) {
   x = std::nearbyint(x);
-  return int8_t(x < -128 ? -128 : x > kMost ? kMost : x == x ? x : 0);
+  return int8_t(x < -most - 1 ? -most - 1 : x > most ? most : x == x ? x : 0);
 }
 // x * scale + zero, or x / scale + zero, to int8; scale and zero are one a column, or one.
 void quantise(const Value& out, const Value& x, Value scale, const Value& zero, bool divides) {
@@ -28,22 +29,22 @@ void quantise(const Value& out, const Value& x, Value scale, const Value& zero, 
   for (int64_t i = 0, n = made.numel(); i < n; ++i) made.ptr<int8_t>()[i] = rounded(from.ptr<float>()[i]);
   copy(out, made);
 }
-// Every row by its largest item, or, with `offsets`, by the distance of its extremes.
-void quantise_rows(const Value& out, const Value& scales, const Value& offsets, const Value& in) {
+// Every row by its largest item, or, with `offsets`, by the distance of its extremes; up to `top`, 7 of int4.
+void quantise_rows(const Value& out, const Value& scales, const Value& offsets, const Value& in, float top = kMost) {
   const Value x = wide(in);
   const int64_t width = x.size(-1), rows = width ? x.numel() / width : 0;
   const Value made = empty(x.shape(), mt::kInt8), scale = empty({rows}, mt::kFloat), offset = empty({rows}, mt::kFloat);
   for (int64_t r = 0; r < rows; ++r) {
     const float* row = x.ptr<float>() + r * width;
     const auto [least, most] = std::minmax_element(row, row + width);
-    float s = std::max(std::fabs(*least), std::fabs(*most)) / kMost, o = 0;
+    float s = std::max(std::fabs(*least), std::fabs(*most)) / top, o = 0;
     if (offsets.given()) {
-      s = (*most - *least) / 255;
-      o = s ? kMost - *most / s : 0;
+      s = (*most - *least) / (2 * top + 1);
+      o = s ? top - *most / s : 0;
     }
     scale.ptr<float>()[r] = s;
     offset.ptr<float>()[r] = o;
-    for (int64_t i = 0; i < width; ++i) made.ptr<int8_t>()[r * width + i] = rounded(s ? row[i] / s + o : 0);
+    for (int64_t i = 0; i < width; ++i) made.ptr<int8_t>()[r * width + i] = rounded(s ? row[i] / s + o : 0, top);
   }
   copy(out, made);
   copy(scales, scale.reshape(scales.shape()));
@@ -155,6 +156,7 @@ struct Dynamic {
   bool shifts(const Call& c) const { return has(c, offset) && (symmetric < 0 || !c.integer(symmetric)); }
   std::string scaled_by(const Call& c) const { return mode >= 0 && *c.string(mode) ? c.string(mode) : "pertoken"; }
 };
+bool holds_int4(const Call& c, int i) { return c.tensor(i).dtype == ACL_INT4 || c.tensor(i).dtype == ACL_INT32; }
 void check_dynamic(const Call& c) {
   const Dynamic at(c);
   const TensorMeta& x = c.tensor(0);
@@ -163,9 +165,16 @@ void check_dynamic(const Call& c) {
   if (has(c, at.group)) EXPECT(has(c, at.smooth) && c.tensor(at.smooth).numel() == width * c.tensor(at.group).numel(),
                                "groupIndex needs a row of smoothScales for each of its groups");
   else expect_row(c, at.smooth, width);
-  expect_int8(c, at.y);
-  expect_same_shape(c, at.y, 0);
   const std::string by = at.scaled_by(c);
+  if (holds_int4(c, at.y)) {
+    Sizes packed = sizes_of(x);
+    if (c.tensor(at.y).dtype == ACL_INT32) packed.back() /= 8;
+    EXPECT(by == "pertoken" && width % 8 == 0, "int4 needs rows of a multiple of 8 items and a scale for each");
+    expect_shape(c, at.y, packed);
+  } else {
+    expect_int8(c, at.y);
+    expect_same_shape(c, at.y, 0);
+  }
   EXPECT(by == "pertoken" || by == "pertensor" || by == "perchannel", "quantMode %s is none", by.c_str());
   const int64_t scales = by == "pertensor" ? 1 : by == "perchannel" ? x.numel() / std::max<int64_t>(x.ndim > 1 ? x.sizes[x.ndim - 2] : 1, 1) : width ? x.numel() / width : 0;
   EXPECT(c.tensor(at.scale).numel() == scales, "scaleOut %s has no %ld items", describe(c.tensor(at.scale)).c_str(), long(scales));
@@ -186,13 +195,15 @@ Value smoothed(Run& r, const Value& x, const Value& scales, const Value& groups)
 }
 void run_dynamic(Run& r) {
   const Dynamic at(r.call);
-  Value x = r.tensor(0), y = r.tensor(at.y);
+  Value x = r.tensor(0), y = holds_int4(r.call, at.y) ? Value() : r.tensor(at.y);
   if (has(r.call, at.group)) x = smoothed(r, x, wide(r.tensor(at.smooth)).reshape({-1, x.size(-1)}), r.tensor(at.group));
   else if (has(r.call, at.smooth)) x = times(x, r.tensor(at.smooth).reshape({-1}));
   const std::string by = at.scaled_by(r.call);
   if (by == "perchannel" && x.ndim > 1) x = x.transpose(-1, -2), y = y.transpose(-1, -2);
   const Value made = empty(by == "pertensor" ? Sizes{1, x.numel()} : x.shape(), mt::kInt8);
-  quantise_rows(made, r.tensor(at.scale), at.shifts(r.call) ? r.tensor(at.offset) : Value(), by == "pertensor" ? x.dense().reshape({1, -1}) : x.dense());
+  const Value offsets = at.shifts(r.call) ? r.tensor(at.offset) : Value(), rows = by == "pertensor" ? x.dense().reshape({1, -1}) : x.dense();
+  quantise_rows(made, r.tensor(at.scale), offsets, rows, holds_int4(r.call, at.y) ? 7 : kMost);
+  if (holds_int4(r.call, at.y)) return store_low(r, at.y, wide(made), "rint");
   copy(y, made.reshape(y.shape()));
 }
 
