@@ -6,9 +6,11 @@ from typing import Any
 
 from mindtorch_v2 import _C
 from mindtorch_v2._C import device as Device
+from mindtorch_v2._legacy_new import legacy_error as _legacy_error
+from mindtorch_v2._legacy_new import legacy_tensor as _legacy_tensor
 from mindtorch_v2._storage import UntypedStorage
-from mindtorch_v2._tensor import Tensor, _legacy_tensor
-from mindtorch_v2._typed_storage import NAMED_TYPES, TypedStorage, untyped_of, wrong_arguments
+from mindtorch_v2._tensor import Tensor
+from mindtorch_v2._typed_storage import NAMED_TYPES, TypedStorage, untyped_of, warn_of_removal, wrong_arguments
 
 # The dtypes that had types of their own; later ones have not.
 _WORDS = frozenset("Bool Byte Char Short Int Long Half BFloat16 Float Double".split())
@@ -28,12 +30,14 @@ class _TensorType(type):
     def __repr__(cls) -> str:
         return f"<class '{cls.__module__}.{cls.__name__}'>"
 
-    def __call__(cls, *args: Any, device: Any = None) -> Any:
+    def __call__(cls, *args: Any, device: Any = None, **kwargs: Any) -> Any:
         """A tensor of the given sizes (memory not set), or of the given data."""
+        if "dtype" in kwargs:
+            raise _legacy_error(args, kwargs)
         if device is not None and Device(device).type != cls._device:   # type: ignore[attr-defined]
             raise RuntimeError(f"legacy constructor expects device type: {cls._device} but device type: "   # type: ignore
                                f"{Device(device).type} was passed")
-        return _legacy_tensor(*args, dtype=cls.dtype, device=cls._device)   # type: ignore[attr-defined]
+        return _legacy_tensor(*args, dtype=cls.dtype, device=cls._device, **kwargs)   # type: ignore[attr-defined]
 
 
 def _types(device: str, module: str, kind: type = _TensorType) -> dict[str, type]:
@@ -43,10 +47,15 @@ def _types(device: str, module: str, kind: type = _TensorType) -> dict[str, type
         for word, name in zip(_C.TYPE_WORDS, _C.DTYPE_NAMES) if word in _WORDS}
 
 
+# The name that torch has for the type of its legacy types.
+_TensorType.__name__ = _TensorType.__qualname__ = "tensortype"
+_TensorType.__module__ = "torch"
+
+
 class _AbsentType(_TensorType):
     """torch.cuda.FloatTensor: a type for isinstance, of which no tensor can be made."""
 
-    def __call__(cls, *args: Any, device: Any = None) -> Any:
+    def __call__(cls, *args: Any, device: Any = None, **kwargs: Any) -> Any:
         """Refuses: there are no such devices."""
         raise TypeError(f"type {cls.__module__}.{cls.__name__} not available. Torch not compiled with CUDA enabled.")
 
@@ -58,14 +67,14 @@ class _SparseType(_TensorType):
     def __instancecheck__(cls, obj: Any) -> bool:
         return super().__instancecheck__(obj)
 
-    def __call__(cls, *args: Any, device: Any = None) -> Any:
+    def __call__(cls, *args: Any, device: Any = None, **kwargs: Any) -> Any:
         """A COO tensor of sizes, or of indices and values with or without a size."""
         if not _SparseType.warned:
             _SparseType.warned = True
             warnings.warn("torch.sparse.SparseTensor(...) is deprecated.  Please use torch.sparse_coo_tensor(...)",
                           UserWarning, stacklevel=2)
         empty = _C._op_named("empty")((0,), dtype=cls.dtype, layout=cls.layout, device=cls._device)   # type: ignore
-        return empty.new(*args, device=device)
+        return empty.new(*args, device=device, **kwargs)
 
 
 def _sparse_types() -> dict[str, type]:
@@ -99,7 +108,8 @@ class _StorageType(_TensorType):
             raise RuntimeError(wrong_arguments(f"{cls}.__new__", _STORAGE_FORMS, said))
         if wrap_storage is None:
             wrap_storage = untyped_of(args[0] if args else 0, kind.dtype, Device(kind._device))
-        return TypedStorage(wrap_storage=wrap_storage, dtype=kind.dtype)
+        warn_of_removal()
+        return TypedStorage(wrap_storage=wrap_storage, dtype=kind.dtype, _internal=True)
 
     def from_buffer(cls, *args: Any, **kwargs: Any) -> Any:
         """A storage with a copy of the items in a buffer."""
@@ -109,7 +119,7 @@ class _StorageType(_TensorType):
         """A storage of a number of items over a file."""
         kind: Any = cls
         untyped = UntypedStorage.from_file(filename, shared, size * kind.dtype.itemsize)
-        return TypedStorage(wrap_storage=untyped, dtype=kind.dtype)
+        return TypedStorage(wrap_storage=untyped, dtype=kind.dtype, _internal=True)
 
 
 _STORAGE_FORMS = """ * no arguments
@@ -156,6 +166,10 @@ NAMED_TYPES.update({(kind.dtype, kind._device): kind   # type: ignore[attr-defin
 def set_default_tensor_type(t: Any, /) -> None:
     """Sets the default dtype by the name of a tensor type."""
     name = t.rpartition(".")[2] if isinstance(t, str) else None
+    warnings.warn("torch.set_default_tensor_type() is deprecated as of PyTorch 2.1, please use torch.set_default_dtype() and "
+                  "torch.set_default_device() as alternatives.", UserWarning, stacklevel=2)
+    if isinstance(t, _AbsentType):
+        raise TypeError(f"type {t.__module__}.{t.__name__} not available. Torch not compiled with CUDA enabled.")
     if isinstance(t, str) and name not in tensor_types:
         raise TypeError(f"invalid type name: {t}")
     kind = tensor_types[name] if name is not None else t

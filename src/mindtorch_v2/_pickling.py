@@ -59,7 +59,7 @@ def _reduce_tensor(tensor: Any) -> tuple[Any, ...]:
         if _storage_type(tensor.dtype) is None:      # a dtype that came after PyTorch's typed storages
             func, args = _rebuild_tensor_v3, (tensor.untyped_storage(), *rest, tensor.dtype, *([marks] if marks else []))
         else:
-            typed = torch.TypedStorage(wrap_storage=tensor.untyped_storage(), dtype=tensor.dtype)
+            typed = torch.TypedStorage(wrap_storage=tensor.untyped_storage(), dtype=tensor.dtype, _internal=True)
             func, args = _rebuild_tensor_v2, (typed, *rest, *([marks] if marks else []))
     if kind is torch.Tensor and not state:
         return func, args
@@ -106,7 +106,7 @@ class TensorPickler(_PythonPickler):
 
     def persistent_id(self, obj: Any) -> tuple[Any, ...] | None:
         if isinstance(obj, torch.TypedStorage):
-            storage, dtype = obj.untyped(), obj.dtype
+            storage, dtype = obj._untyped_storage, obj.dtype
         elif isinstance(obj, torch.UntypedStorage):
             storage, dtype = obj, None
         else:

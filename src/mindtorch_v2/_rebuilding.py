@@ -37,7 +37,7 @@ class StorageType:
         self.itemsize = 1 if dtype is None else dtype.itemsize
 
     def of(self, storage: Any) -> Any:
-        return storage if self.dtype is None else torch.TypedStorage(wrap_storage=storage, dtype=self.dtype)
+        return storage if self.dtype is None else torch.TypedStorage(wrap_storage=storage, dtype=self.dtype, _internal=True)
 
 
 def expect(condition: Any, what: str) -> None:
@@ -93,7 +93,7 @@ def _rebuild_tensor_v2(
     metadata: dict[Any, Any] | None = None,
 ) -> Any:
     expect(isinstance(typed, torch.TypedStorage), "a storage with a dtype")
-    storage, dtype = typed.untyped(), typed.dtype
+    storage, dtype = typed._untyped_storage, typed.dtype
     nbytes = INT64_END - 1 if storage.device.type == "meta" else storage.nbytes()
     _check_geometry(offset, size, stride, dtype.itemsize, nbytes)
     expect(metadata is None or type(metadata) is dict, "a tensor's metadata as a dict")
@@ -120,9 +120,9 @@ def _rebuild_tensor_v3(
     dtype: Any,
     metadata: dict[Any, Any] | None = None,
 ) -> Any:
-    untyped = storage.untyped() if isinstance(storage, torch.TypedStorage) else storage
+    untyped = storage._untyped_storage if isinstance(storage, torch.TypedStorage) else storage
     expect(isinstance(untyped, torch.UntypedStorage) and isinstance(dtype, torch.dtype), "a storage and a dtype")
-    typed = torch.TypedStorage(wrap_storage=untyped, dtype=dtype)
+    typed = torch.TypedStorage(wrap_storage=untyped, dtype=dtype, _internal=True)
     return _rebuild_tensor_v2(typed, offset, size, stride, requires_grad, None, metadata)
 
 

@@ -66,14 +66,14 @@ class UntypedStorage(StorageBase):
             raise RuntimeError(f"can't index a torch.UntypedStorage with {type(index).__name__}")
         if isinstance(value, (str, float)):
             raise RuntimeError(f"can only set storage content with a int types, but got {type(value).__name__} instead")
-        if not isinstance(index, slice) and not -len(self) <= index < len(self):
+        if not isinstance(index, slice) and not 0 <= index < len(self):
             raise RuntimeError("out of bounds")
         if isinstance(value, int) and isinstance(index, slice):
             value = bytes([value & 255]) * len(range(*index.indices(len(self))))
         memoryview(self)[index] = value & 255 if isinstance(value, int) else value
 
     def __repr__(self) -> str:
-        shown = "".join(f" {v}\n" for v in self.tolist()) if self.device.type == "cpu" else "...\n"
+        shown = "".join(f" {v}\n" for v in self.tolist()) or " \n" if self.device.type == "cpu" else "...\n"
         return f"{shown}[torch.storage.UntypedStorage(device={self.device}) of size {len(self)}]"
 
     def __iter__(self) -> Any:
@@ -104,9 +104,11 @@ class UntypedStorage(StorageBase):
 
     @classmethod
     def from_buffer(cls, buffer: Any, byte_order: str | None = None, count: int = -1, offset: int = 0, *,
-                    dtype: Any) -> UntypedStorage:
+                    dtype: Any = None) -> UntypedStorage:
         """A storage with a copy of the items in a buffer, which lie there in the given order of bytes."""
-        if dtype.itemsize > 1 and byte_order is None:
+        if dtype is None:
+            raise RuntimeError("argument 'dtype' cannot be None")
+        if dtype is not _C._dtype_named("uint8") and byte_order is None:
             raise RuntimeError("function missing required argument 'byte_order' (pos 2)")
         if byte_order not in (None, "native", "big", "little"):
             raise ValueError(f"invalid byte_order '{byte_order}' (expected 'big', 'little', or 'native')")
@@ -131,6 +133,8 @@ class UntypedStorage(StorageBase):
         return cls(size, device=device).share_memory_()
 
     def fill_(self, value: int) -> UntypedStorage:
+        if not isinstance(value, int):
+            raise RuntimeError(f"fill_ expects int, but got {type(value).__name__}")
         self._bytes().fill_(int(value) & 255)
         return self
 
@@ -146,6 +150,15 @@ class UntypedStorage(StorageBase):
 
     def element_size(self) -> int:
         return 1
+
+    def cuda(self, device: Any = None, non_blocking: bool = False) -> UntypedStorage:
+        return self.to(device="cuda" if device is None else device, non_blocking=non_blocking)
+
+    def _fix_weakref(self) -> None:
+        """Nothing to do: a weak reference never sees a storage whose end has begun."""
+
+    def __copy__(self) -> UntypedStorage:
+        return self.clone()
 
     def is_pinned(self, device: Any = None) -> bool:
         return self._pinned

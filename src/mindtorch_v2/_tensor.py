@@ -13,10 +13,13 @@ from mindtorch_v2 import _C
 from mindtorch_v2._C import TensorMethods, _disabled_torch_function_impl
 from mindtorch_v2._C import device as Device
 from mindtorch_v2._C import dtype as DType
+from mindtorch_v2._dlpack import DLDeviceType
+from mindtorch_v2._legacy_new import legacy_error, legacy_tensor
 from mindtorch_v2._offered_members import offer_members
 from mindtorch_v2._printing import tensor_repr
 from mindtorch_v2._shape import Size
-from mindtorch_v2._typed_storage import NAMED_TYPES, TypedStorage
+from mindtorch_v2._tensor_pickling import _Pickled, _rebuild_meta, _rebuild_tensor
+from mindtorch_v2._typed_storage import NAMED_TYPES, TypedStorage, warn_of_removal
 
 
 @functools.cache
@@ -25,6 +28,10 @@ def _warn_of_reversing() -> None:
     warnings.warn("The use of `x.T` on tensors of dimension other than 2 to reverse their shape is deprecated and it will throw an "
                   "error in a future release. Consider `x.mT` to transpose batches of matrices or `x.permute(*torch.arange(x.ndim "
                   "- 1, -1, -1))` to reverse the dimensions of a tensor.", stacklevel=3)
+
+
+def _warn_of_scalar(text: str) -> None:
+    warnings.warn(text, UserWarning, stacklevel=3)
 
 
 class Tensor(TensorMethods):
@@ -37,7 +44,7 @@ class Tensor(TensorMethods):
         pass
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
-        made = _legacy_tensor(*args, **kwargs)
+        made = legacy_tensor(*args, **kwargs)
         return made if cls is Tensor else made.as_subclass(cls)
 
     # ---- overriding
@@ -88,6 +95,8 @@ class Tensor(TensorMethods):
                                dispatch_sizes_strides_policy: Any = None, dispatch_device: bool = False,
                                dispatch_layout: bool = False, **kwargs: Any) -> Any:
         """A tensor without memory, whose class computes in __torch_dispatch__."""
+        if not hasattr(cls, "__torch_dispatch__"):
+            raise TypeError(f"{cls.__name__} must define __torch_dispatch__")
         return _C._make_wrapper(cls, size, strides, dtype or _C.get_default_dtype(), device or "cpu", requires_grad,
                                 storage_offset or 0)
 
@@ -167,16 +176,28 @@ class Tensor(TensorMethods):
             raise BufferError("Can't export tensors with layout other than torch.strided")
         return _C._to_dlpack(self.clone() if copy else self)
 
-    def __dlpack_device__(self) -> tuple[int, int]:
+    def __dlpack_device__(self) -> tuple[DLDeviceType, int]:
         if self.device.type != "cpu":
             raise ValueError(f"Unknown device type {self.device.type} for Dlpack")
-        return 1, 0
+        return DLDeviceType.kDLCPU, 0
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        """Refuses: there are no CUDA tensors."""
+        raise AttributeError(f"Can't get __cuda_array_interface__ on non-CUDA tensor type: {self.type()} If CUDA data is "
+                             "required use tensor.cuda() to copy tensor to device memory.")
 
     def storage(self) -> TypedStorage:
         """The storage as items of the tensor's dtype."""
-        return TypedStorage(wrap_storage=self.untyped_storage(), dtype=self.dtype)
+        warn_of_removal(stacklevel=3)
+        return self._typed_storage()
 
-    _typed_storage = storage
+    def _typed_storage(self) -> TypedStorage:
+        """storage(), without a word that it is deprecated."""
+        return TypedStorage(wrap_storage=self.untyped_storage(), dtype=self.dtype, _internal=True)
+
+    def _fix_weakref(self) -> None:
+        """Nothing to do: a weak reference never sees a tensor whose end has begun."""
 
     def storage_type(self) -> Any:
         """The class of its storage: torch.FloatStorage, or TypedStorage where its dtype has none of its own."""
@@ -259,9 +280,11 @@ class Tensor(TensorMethods):
         made = made.pin_memory() if pin_memory else made
         return made.requires_grad_(True) if requires_grad else made
 
-    def new(self, *args: Any, device: Any = None) -> Tensor:
+    def new(self, *args: Any, device: Any = None, **kwargs: Any) -> Tensor:
         """torch.Tensor(…) with this tensor's dtype and device."""
-        return _legacy_tensor(*args, dtype=self.dtype, device=device or self.device)
+        if "dtype" in kwargs:
+            raise legacy_error(args, kwargs)
+        return legacy_tensor(*args, dtype=self.dtype, device=device or self.device, **kwargs)
 
     def dim_order(self, *, ambiguity_check: Any = False) -> tuple[int, ...]:
         """The dims from outermost to innermost in memory; ambiguity_check: whether there must be no other order, or which
@@ -284,10 +307,6 @@ class Tensor(TensorMethods):
         """Whether another tensor has the same shape."""
         return self.shape == other.shape
 
-    def has_names(self) -> bool:
-        """False: dims have no names here."""
-        return False
-
     def is_distributed(self) -> bool:
         """False: a tensor is of one process."""
         return False
@@ -296,7 +315,9 @@ class Tensor(TensorMethods):
     @property
     def T(self) -> Tensor:
         """The dims in reverse order."""
-        if self.dim() != 2:
+        if self.dim() == 0:
+            _warn_of_scalar("Tensor.T is deprecated on 0-D tensors. This function is the identity in these cases.")
+        elif self.dim() != 2:
             _warn_of_reversing()
         return self.permute(*range(self.dim() - 1, -1, -1)) if self.dim() else self
 
@@ -305,6 +326,8 @@ class Tensor(TensorMethods):
         """Every matrix transposed: the last two dims swapped."""
         if self.dim() == 1:
             raise RuntimeError("tensor.mT is only supported on matrices or batches of matrices. Got 1-D tensor.")
+        if not self.dim():
+            _warn_of_scalar("Tensor.mT is deprecated on 0-D tensors. This function is the identity in these cases.")
         return self.transpose(-2, -1) if self.dim() else self
 
     @property
@@ -313,12 +336,18 @@ class Tensor(TensorMethods):
         if self.dim() not in (0, 2):
             raise RuntimeError(f"tensor.H is only supported on matrices (2-D tensors). Got {self.dim()}-D tensor."
                                + (" For batches of matrices, consider using tensor.mH" if self.dim() > 2 else ""))
+        if not self.dim():
+            _warn_of_scalar("Tensor.H is deprecated on 0-D tensors. Consider using x.conj().")
         return self.mH if self.dim() else self.conj()
 
     @property
     def mH(self) -> Tensor:
         """Every matrix transposed and conjugated."""
-        return self.mT.conj()
+        if self.dim() == 1:
+            raise RuntimeError("tensor.mH is only supported on matrices or batches of matrices. Got 1-D tensor.")
+        if not self.dim():
+            _warn_of_scalar("Tensor.mH is deprecated on 0-D tensors. Consider using x.conj().")
+        return self.transpose(-2, -1).conj() if self.dim() else self.conj()
 
     @property
     def real(self) -> Tensor:
@@ -339,11 +368,6 @@ class Tensor(TensorMethods):
     @imag.setter
     def imag(self, value: Any) -> None:
         self.imag.copy_(value)
-
-    @property
-    def names(self) -> tuple[Any, ...]:
-        """None for every dim: dims have no names here."""
-        return (None,) * self.dim()
 
     # ---- printing, copying, pickling
     def __repr__(self, *, tensor_contents: Any = None) -> str:
@@ -427,6 +451,9 @@ class Tensor(TensorMethods):
         return made
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
+        if self.is_meta:
+            return _rebuild_meta, (type(self), self.dtype, tuple(self.shape), self.stride(), self.requires_grad,
+                                   dict(self.__dict__))
         return _rebuild_tensor, (type(self), _Pickled(self.untyped_storage()), self.dtype, self.storage_offset(),
                                  tuple(self.shape), self.stride(), self.requires_grad, dict(self.__dict__),
                                  self.is_conj(), self.is_neg())
@@ -440,34 +467,8 @@ def _parts(self: Tensor) -> Any:
     return _C._op_named("view_as_real")(self._conj() if self.is_conj() else self)
 
 
-def _marked(made: Any, conj: bool, neg: bool) -> Any:
-    """A new tensor that is read conjugated, negated, and no view of another."""
-    made = made._conj().detach() if conj else made
-    return made._neg_view().detach() if neg else made
-
-
 def _deep(items: dict[Any, Any], memo: dict[Any, Any]) -> dict[Any, Any]:
     return {k: _copy.deepcopy(v, memo) for k, v in items.items()}
-
-
-class _Pickled:
-    """A storage in a pickle: as in torch, tensors that share one do not share it any more when they come back."""
-
-    def __init__(self, storage: Any) -> None:
-        self.storage = storage
-
-    def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
-        return self.storage.__reduce_ex__(protocol)
-
-
-def _rebuild_tensor(cls: type, storage: Any, dtype: DType, offset: int, size: tuple[Any, ...], stride: tuple[Any, ...],
-                    requires_grad: bool, state: dict[Any, Any], conj: bool = False, neg: bool = False) -> Any:
-    storage = storage.storage if isinstance(storage, _Pickled) else storage      # copy.copy
-    made = _marked(_C._from_data([], dtype, False).set_(storage, offset, size, stride), conj, neg)
-    made = made if cls is Tensor else made.as_subclass(cls)
-    made.requires_grad = requires_grad
-    made.__dict__.update(state)
-    return made
 
 
 _plain_results: set[Any] = set()             # functions whose results stay plain (shape, device …)
@@ -531,29 +532,6 @@ def _type_name(dtype: DType, device: Device) -> str:
     return f"torch.{quantized}{'' if device.type == 'cpu' else device.type + '.'}{word}Tensor"
 
 
-def _legacy_tensor(*args: Any, device: Any = None, dtype: Any = None) -> Any:
-    """torch.Tensor(2, 3), torch.Tensor([1, 2]), torch.Tensor(other), torch.Tensor(storage)."""
-    given, dtype = dtype is not None, dtype or _C.get_default_dtype()
-    if all(hasattr(a, "__index__") and not isinstance(a, bool) and not hasattr(a, "__setitem__") for a in args) or \
-            len(args) == 1 and isinstance(args[0], Size):
-        size = args[0] if len(args) == 1 and isinstance(args[0], Size) else args or (0,)
-        return _C._op_named("empty")([int(n) for n in size], dtype=dtype, device=device)
-    if len(args) != 1:
-        raise TypeError(f"new() received an invalid combination of arguments - got {args!r}")
-    if isinstance(args[0], Tensor):
-        if dtype != args[0].dtype and given:
-            raise TypeError(f"expected {_type_name(dtype, args[0].device)} (got {args[0].type()})")
-        return _C._op_named("alias")(args[0])
-    if isinstance(args[0], (_C.StorageBase, TypedStorage)):
-        return _C._from_data([], dtype, False).set_(args[0])
-    if isinstance(args[0], (str, float, complex, bool)) or args[0] is None:
-        raise TypeError(f"new(): data must be a sequence (got {type(args[0]).__name__})")
-    if getattr(args[0], "shape", None) == () and not hasattr(args[0], "__setitem__"):
-        raise TypeError(f"new(): data must be a sequence (got {type(args[0]).__module__}.{type(args[0]).__name__})")
-    made = _C._from_data(args[0], dtype, False)
-    return made if device is None else _C._to(made, None, device, False, False, None)
-
-
 def _cast_method(dtype: DType) -> Callable[..., Tensor]:
     def cast(self: Tensor, memory_format: Any = None) -> Tensor:
         return _C._to(self, dtype, None, False, False, memory_format)
@@ -584,7 +562,7 @@ def install_methods(methods: dict[str, Any]) -> None:
 
 
 for _name in ("is_sparse", "is_sparse_csr", "is_quantized", "is_mkldnn", "is_mps", "is_xpu", "is_nested", "is_xla",
-              "is_hpu", "is_ipu", "is_mtia", "is_vulkan", "is_maia"):
+              "is_ipu", "is_mtia", "is_vulkan", "is_maia"):
     setattr(Tensor, _name, False)       # kinds of tensors that this library does not have
 for _name, _value in (("name", None), ("volatile", None), ("__rdiv__", TensorMethods.__rtruediv__),
                       ("__div__", TensorMethods.__truediv__), ("__idiv__", TensorMethods.__itruediv__)):

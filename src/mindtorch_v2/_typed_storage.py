@@ -1,6 +1,10 @@
 """TypedStorage: an untyped storage read as items of one dtype, as torch had storages first."""
 from __future__ import annotations
 
+import functools
+import threading
+import types
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -58,10 +62,65 @@ def untyped_of(data: Any, dtype: Any, device: Any) -> UntypedStorage:
     return items.untyped_storage()
 
 
+class _Removal(threading.local):
+    """What is said of TypedStorage going: once, or at every use; what one method does by others is one use."""
+    always = said = within = False
+
+
+_removal = _Removal()
+
+
+def warn_of_removal(stacklevel: int = 2) -> None:
+    """Says that TypedStorage is deprecated: once, unless always is set."""
+    if _removal.within or _Removal.said and not _Removal.always:
+        return
+    _Removal.said = True
+    warnings.warn("TypedStorage is deprecated. It will be removed in the future and UntypedStorage will be the only storage "
+                  "class. This should only matter to you if you are using storages directly.  To access UntypedStorage directly, "
+                  "use tensor.untyped_storage() instead of tensor.storage()", UserWarning, stacklevel=stacklevel + 1)
+
+
+def reset_removal() -> None:
+    """The next use warns again."""
+    _Removal.said = False
+
+
+def set_always_warns(always: bool) -> None:
+    """Whether every use warns."""
+    if not isinstance(always, bool):
+        raise AssertionError(f"always must be bool, got {type(always).__name__}")
+    _Removal.always = always
+
+
+def always_warns() -> bool:
+    """What set_always_warns was given."""
+    return _Removal.always
+
+
+def _warning(method: Callable[..., Any]) -> Callable[..., Any]:
+    """A method that warns before it runs."""
+    @functools.wraps(method)
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if _removal.within or kwargs.get("_internal"):
+            return method(self, *args, **kwargs)
+        warn_of_removal()
+        _removal.within = True
+        try:
+            return method(self, *args, **kwargs)
+        finally:
+            _removal.within = False
+    return call
+
+
 class TypedStorage:
     """An untyped storage read as items of one dtype."""
 
-    is_sparse = is_cuda = is_hpu = False
+    is_sparse = is_hpu = False
+
+    @property
+    def is_cuda(self) -> bool:
+        """False: there are no CUDA devices."""
+        return False
 
     def __init__(self, *args: Any, wrap_storage: Any = None, dtype: Any = None, device: Any = None,
                  _internal: bool = False) -> None:
@@ -79,7 +138,7 @@ class TypedStorage:
         """A storage with a copy of the items in a buffer: see UntypedStorage.from_buffer."""
         kwargs.setdefault("dtype", getattr(cls, "dtype", None))
         made = UntypedStorage.from_buffer(*args, **kwargs)
-        return TypedStorage(wrap_storage=made, dtype=kwargs["dtype"])
+        return TypedStorage(wrap_storage=made, dtype=kwargs["dtype"], _internal=True)
 
     def untyped(self) -> UntypedStorage:
         return self._untyped_storage
@@ -125,6 +184,9 @@ class TypedStorage:
 
     __len__ = _size = size
     _nbytes, _element_size = nbytes, element_size
+
+    def cuda(self, device: Any = None, non_blocking: bool = False) -> TypedStorage:
+        return self._over(self._untyped_storage.cuda(device, non_blocking))
 
     def data_ptr(self) -> int:
         return self._untyped_storage.data_ptr()
@@ -191,13 +253,6 @@ class TypedStorage:
         """A storage of items over a file; only the named types know of what."""
         raise RuntimeError("from_file can only be called on derived classes")
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, TypedStorage) and self.dtype == other.dtype and \
-            self._untyped_storage._cdata == other._untyped_storage._cdata
-
-    def __hash__(self) -> int:
-        return hash(self._untyped_storage._cdata)
-
     def _tensor(self) -> Any:
         dtype = _C._dtype_named(_INTEGERS.get(self.dtype._name, self.dtype._name))
         made = _C._op_named("empty")((0,), dtype=dtype, device=self.device)
@@ -256,3 +311,11 @@ def _cast_method(name: str, dtype: Any) -> Callable[[Any], TypedStorage]:
 for _name, _target in _CASTS.items():
     for _kind in (TypedStorage, UntypedStorage):
         setattr(_kind, _name, _cast_method(_name, _C._dtype_named(_target)))
+for _name, _member in list(vars(TypedStorage).items()):
+    if _name.startswith("_") and _name not in ("__init__", "__len__", "__getitem__", "__setitem__", "__iter__", "__copy__",
+                                               "__deepcopy__", "__repr__"):
+        continue
+    if isinstance(_member, types.FunctionType):
+        setattr(TypedStorage, _name, _warning(_member))
+    elif isinstance(_member, property) and _member.fget is not None:
+        setattr(TypedStorage, _name, property(_warning(_member.fget), doc=_member.__doc__))

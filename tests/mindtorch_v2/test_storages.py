@@ -1,8 +1,13 @@
 """Typed and untyped storages: how they are made, read, cast and refused, against PyTorch's."""
 from __future__ import annotations
 
+import warnings
+from collections.abc import Callable
+
 import pytest
 import twin
+
+import mindtorch_v2 as mt
 
 MADE = """torch.TypedStorage([1,2,3],dtype=torch.float64).tolist()
 torch.TypedStorage(5,dtype=torch.int32).dtype
@@ -53,3 +58,36 @@ def test_items_of_storages(line: str) -> None:
     "torch.FloatStorage.from_file(__import__('tempfile').mkdtemp()+'/f',True,3).fill_(2.).tolist()"])
 def test_writing_to_storages(lines: str) -> None:
     twin.check_lines(lines)
+
+
+def test_typed_storages_warn() -> None:
+    """Once, or at every use that is not part of another."""
+    storage = mt.storage
+    storage._reset_warn_typed_storage_removal()
+    uses: list[Callable[[], object]] = [
+        lambda: mt.FloatStorage(2), lambda: mt.ones(2).storage(), lambda: made.fill_(0), lambda: made.is_cuda, lambda: len(made),
+        lambda: made[0], lambda: made.tolist(), lambda: made.float(), lambda: made.untyped(), lambda: repr(made)]
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        made = mt.FloatStorage(3)
+        made.fill_(1)
+        assert len(seen) == 1
+        storage._set_always_warn_typed_storage_removal(True)
+        try:
+            for use in uses:
+                del seen[:]
+                use()
+                assert [str(w.message)[:26] for w in seen] == ["TypedStorage is deprecated"]
+        finally:
+            storage._set_always_warn_typed_storage_removal(False)
+
+
+@pytest.mark.parametrize("line", """torch.UntypedStorage([1.5])|torch.UntypedStorage('a')|torch.UntypedStorage(torch.ones(2))
+torch.UntypedStorage([300]).tolist()|torch.UntypedStorage(2).fill_('a')|torch.UntypedStorage(2).resize_('a')
+torch.UntypedStorage.from_buffer(b'abcd')|torch.BoolStorage.from_buffer(b'ab')|torch.UntypedStorage([1, 2]).__setitem__(-1, 1)
+torch.utils.dlpack.DLDeviceType.kDLCPU == torch.ones(2).__dlpack_device__()[0]|torch.FloatTensor(size=(2,)).shape
+torch.FloatTensor('a')|torch.FloatTensor([1], 2)|torch.FloatTensor([1], dtype=torch.float)|torch.Tensor({1, 2})
+__import__('pickle').loads(__import__('pickle').dumps(torch.ones(2, 3, device='meta').t()))
+torch.DoubleTensor(torch.ones(2).storage())|torch.HalfTensor(torch.tensor([1]))""".replace("\n", "|").split("|"))
+def test_makers(line: str) -> None:
+    twin.check_lines(line, message=True)

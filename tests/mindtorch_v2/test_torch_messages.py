@@ -174,3 +174,34 @@ def test_requires_grad_of_asarray() -> None:
     "torch.cdist(x[0, 0].half(), x[0, 0].half(), compute_mode='use_mm_for_euclid_dist').dtype"])
 def test_none_for_an_empty_list_and_scalars_for_numbers(line: str) -> None:
     check_lines("x = torch.arange(24.0).reshape(1, 2, 3, 4)\n" + line)
+
+
+INDEXED = """x[torch.tensor([1])] = torch.tensor([9])|x[[0]] = torch.tensor(9)|x[0, torch.tensor([0])] = torch.tensor(1.).double()
+x[x > 3] = torch.tensor(9)|x[(x > 3).byte()] = 7.|x[torch.tensor([1, 0]).byte()] = torch.zeros(3, 4)|x[True] = torch.zeros(9)
+x[True] = x|x[None] = x|x[0] = torch.zeros(2, 3, 4)|x[0, 0, 0] = torch.zeros(2)|x[0] = torch.tensor(1j)|x[{0}]|x[object()]|x[1j]
+x[[1j]]|x[[1.9]]|x[0, 0, 0][:]|x[0, 0, 0][0:1] = 1|x[0, 0, 0][-1]|x[0, 0, 0][0] = 1|x[0, 0, 0][::-1]|x[torch.tensor(.5):]
+x[torch.tensor([0, 1]):]|x[torch.Size([0, 1])]|x.requires_grad_()[:10**20]|x[torch.tensor(1).byte()]|x[:, True]|x[0.5:]
+x.cumsum(dim=True)|torch.zeros(True)|torch.zeros(np.int64(2), np.int64(1))|x.resize_()|x.resize_(2, 3, memory_format=torch.channels_last)
+x.resize_(1, 2, 3, 4, memory_format=torch.channels_last)|x.data = torch.ones(2, device="meta")|x.grad = torch.ones(2, 3, 4).double()
+x.set_(torch.zeros(2, device="meta"))|x += "a"|torch.ones(3).mH|torch.clamp(torch.tensor([1j]), torch.tensor(1.))""".replace(
+    "\n", "|").split("|")
+
+
+@pytest.mark.parametrize("line", INDEXED)
+def test_indices_and_other_memory(line: str) -> None:
+    value = "" if " = " in line or " += " in line else "r = "
+    check_lines(f"x = torch.arange(24.).reshape(2, 3, 4)\nr = 0\n{value}{line}\nx, r", message=True)
+
+
+def test_expanded_tensors_warn() -> None:
+    for line, word in (("index_fill_(0, torch.tensor([0]), 2)", r"tensor\[mask\] = scalar"),
+                       ("index_put_((torch.tensor([0]),), torch.ones(1))", r"tensor\[indices\] = tensor")):
+        with pytest.warns(UserWarning, match=word):
+            eval(f"mt.zeros(1).expand(4).{line}", {"mt": mt, "torch": mt})
+
+
+@pytest.mark.parametrize("index", ["[[0, 1], [1, 2]]", "[0, slice(None)]", "[None, 0]"])
+def test_sequences_that_stand_for_tuples_warn(index: str) -> None:
+    with pytest.warns(UserWarning, match="Using a non-tuple sequence"):
+        found = mt.arange(24.).reshape(2, 3, 4)[eval(index)]
+    assert found.tolist() == mt.arange(24.).reshape(2, 3, 4)[tuple(eval(index))].tolist()

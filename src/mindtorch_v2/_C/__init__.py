@@ -20,6 +20,7 @@ from mindtorch_v2._C._core import (  # noqa: F401
     _check_normalized,
     _clear_autocast_cache,
     _close_level,
+    _cpp_name,
     _cpu_empty_cache,
     _cpu_memory_limit,
     _cpu_memory_stats,

@@ -6,6 +6,7 @@
 """Tensor as Python sees it: methods, operators, indexing."""
 cimport cython
 from mindtorch_v2._C.python cimport *
+from cpython.sequence cimport PySequence_Check
 from mindtorch_v2._C.library cimport *
 from mindtorch_v2._C._tensor cimport *
 from mindtorch_v2._C._row cimport *
@@ -20,4 +21,5 @@ import weakref
 from mindtorch_v2._C._graph import RETAIN
 
 include "index.pxi"
+include "take_memory.pxi"
 include "methods.pxi"

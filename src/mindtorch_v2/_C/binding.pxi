@@ -3,7 +3,7 @@
 
 cdef bint fits_int(PyObject* o):
     if PyLong_Check(<object>o):
-        return True
+        return not PyBool_Check(<object>o)               # as torch: True is no dim and no size
     if PyFloat_Check(<object>o) or PyUnicode_Check(<object>o):
         return False
     if is_tensor(o):
@@ -95,7 +95,8 @@ cdef int bind(Overload ov, PyObject** args, Py_ssize_t nargs, PyObject* kwnames,
     b.out = NULL
     b.foreign = False
     if nargs > np or (nargs > 0 and np > 0 and ov.kind[np - 1] == K_INTS and nargs >= np
-                      and (PyLong_Check(<object>args[np - 1]) or is_tensor(args[np - 1]))):
+                      and not PyTuple_Check(<object>args[np - 1]) and not PyList_Check(<object>args[np - 1])
+                      and fits_int(args[np - 1])):
         # x.view(2, 3), torch.zeros(2, 3): the rest is the int[] that comes last among the positionals,
         # or first for a factory whose remaining parameters are keyword-only
         k = varargs_at(ov, nargs)

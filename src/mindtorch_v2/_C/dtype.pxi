@@ -185,3 +185,7 @@ cdef str type_name(int dt):
 cdef str cpp_name(int dt):
     """What C++ calls the type of the items."""
     return {"long": "long int", "short": "short int"}.get(TYPE_NAMES[dt], TYPE_NAMES[dt])
+
+
+def _cpp_name(dtype d) -> str:
+    return cpp_name(d._id)

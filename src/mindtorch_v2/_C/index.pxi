@@ -3,19 +3,47 @@
 cdef object get_item(TensorBase self, object index):
     cdef object value
     cdef list indices
+    cdef int mask = NO_MASK
     cdef bint layers = layered(self)
     if layers and foreign(self):
         return override_call("__getitem__", (self, index))
     if PyLong_CheckExact(index):
         if self.rank == 0:
-            raise IndexError("invalid index of a 0-dim tensor. Use `tensor.item()` in Python or `tensor.item<T>()` in C++ "
-                             "to convert a 0-dim tensor to a number")
+            raise scalar_index_error(index)
         check_index(self, 0, index, 0)
         return hot_call3(hot.select, self, 0, index) if layers else plain_select(self, 0, index)
-    value, indices = apply_basic(self, index)
+    value, indices = apply_basic(self, index, &mask)
     if indices is None:
         return value if value is not self else hot_call1(hot.alias, self)
     return hot_call2(hot.index, value, on_device_of(<TensorBase>value, indices))
+
+
+cdef object LAST_BOUND = 2**63 - 1
+
+# What the advanced indices of a call are: nothing, one mask (of bool or of uint8) and nothing else, or anything else.
+cdef enum:
+    NO_MASK = 0, BOOL_MASK = 1, BYTE_MASK = 2, MANY_INDICES = 3
+
+
+cdef object scalar_index_error(object index):
+    """What torch says of an index alone, number or slice, into a tensor without dims."""
+    if isinstance(index, slice):
+        return IndexError("slice() cannot be applied to a 0-dim tensor.")
+    if plain_int(index) != 0:
+        return IndexError(f"index {plain_int(index)} is out of bounds for dimension 0 with size 0")
+    return IndexError("invalid index of a 0-dim tensor. Use `tensor.item()` in Python or `tensor.item<T>()` in C++ "
+                      "to convert a 0-dim tensor to a number")
+
+
+cdef object not_an_index(object item):
+    return IndexError("only integers, slices (`:`), ellipsis (`...`), None and long or byte Variables are valid "
+                      f"indices (got {type(item).__name__})")
+
+
+cdef int note_mask(int* mask, int kind) except -1:
+    """Another advanced index of that kind was met."""
+    mask[0] = kind if mask[0] == NO_MASK else MANY_INDICES
+    return 0
 
 
 cdef list on_device_of(TensorBase self, list indices):
@@ -44,6 +72,15 @@ cdef object override_call(str name, tuple args):
         return func(*args)
     finally:
         modes().function_off = previous
+
+
+cdef object added_by_other(object self, object other):
+    """self += other where self cannot: what other makes of it."""
+    cdef object add = getattr(type(other), "__radd__", None)
+    cdef object result = NotImplemented if add is None else add(other, self)
+    if result is NotImplemented:
+        raise TypeError(f"unsupported operand type(s) for +=: '{type(self).__name__}' and '{type(other).__name__}'")
+    return result
 
 
 cdef inline bint layered(TensorBase self) noexcept:
@@ -86,10 +123,30 @@ cdef int check_index(TensorBase self, int dim, object index, int shown) except -
     return 0
 
 
-cdef tuple apply_basic(TensorBase self, object index):
+cdef tuple index_items(TensorBase self, object index):
+    """The indices that an index stands for: a tuple's items, or itself."""
+    if isinstance(index, tuple):
+        return index if type(index) is tuple else tuple(index)
+    if isinstance(index, str) or is_index_sequence(index):
+        warnings.warn("Using a non-tuple sequence for multidimensional indexing is deprecated and will be changed in pytorch "
+                      "2.9; use x[tuple(seq)] instead of x[seq]. In pytorch 2.9 this will be interpreted as tensor index, "
+                      "x[torch.tensor(seq)], which will result either in an error or a different result", UserWarning)
+        return (index,) if isinstance(index, str) else tuple(index)
+    if self.rank == 0 and not isinstance(index, TensorBase):
+        if isinstance(index, slice):
+            slice_step(index)
+            slice_bound(index.start)
+            slice_bound(index.stop)
+            raise scalar_index_error(index)
+        if index is not True and index is not False and (PyLong_Check(index) or is_scalar_index(index)):
+            raise scalar_index_error(index)
+    return (index,)
+
+
+cdef tuple apply_basic(TensorBase self, object index, int* mask):
     """Applies ints, slices, None and Ellipsis as views. Tensors, masks and lists are returned as a second value: a
-    list with one entry (or None) per dim of the view, or None."""
-    cdef tuple items = index if isinstance(index, tuple) else ((index,) if not is_index_sequence(index) else tuple(index))
+    list with one entry (or None) per dim of the view, or None; mask: what they are."""
+    cdef tuple items = index_items(self, index)
     cdef TensorBase value = self
     cdef int dim = 0, consumed = 0, d, rank, position
     cdef object entry
@@ -113,6 +170,7 @@ cdef tuple apply_basic(TensorBase self, object index):
             value = tensor_arg(hot_call2(hot.unsqueeze, value, dim))
             entry = index_tensor(item)
             found = note_advanced(found, dim, entry)
+            note_mask(mask, MANY_INDICES)
             dim += 1
         elif PyLong_Check(item) or (is_scalar_index(item)):
             entry = read_int(item)               # runs the object's own __index__: before value is looked at
@@ -122,22 +180,22 @@ cdef tuple apply_basic(TensorBase self, object index):
             value = select_item(value, dim, entry)
         elif isinstance(item, str):
             raise TypeError("new(): invalid data type 'str'")
-        elif isinstance(item, float):
-            raise IndexError(f"only integers, slices (`:`), ellipsis (`...`), None and long or byte Variables are valid "
-                             f"indices (got {type(item).__name__})")
+        elif not isinstance(item, TensorBase) and not PySequence_Check(item):
+            raise not_an_index(item)
         else:
             entry = item if isinstance(item, TensorBase) else index_tensor(item)
             if is_of_samples(<TensorBase>entry):
                 entry._check_index()
             if (<TensorBase>entry).dt == kUInt8 or (<TensorBase>entry).dt == kBool:
-                if (<TensorBase>entry).dt == kUInt8:
-                    warnings.warn("indexing with dtype torch.uint8 is now deprecated, please use a dtype torch.bool instead.",
-                                  stacklevel=2)
                 if (<TensorBase>entry).rank == 0:
                     value = tensor_arg(hot_call2(hot.unsqueeze, value, dim))
                     found = note_advanced(found, dim, entry)
+                    note_mask(mask, MANY_INDICES)
                     dim += 1
                     continue
+                note_mask(mask, BYTE_MASK if (<TensorBase>entry).dt == kUInt8 else BOOL_MASK)
+                if (<TensorBase>entry).dt == kUInt8:
+                    warnings.warn("indexing with dtype torch.uint8 is now deprecated, please use a dtype torch.bool instead.")
                 check_mask(value, <TensorBase>entry, dim)
                 for d, part in enumerate(_mask_indices(entry)):
                     found = note_advanced(found, dim + d, part)
@@ -146,6 +204,7 @@ cdef tuple apply_basic(TensorBase self, object index):
                 if (<TensorBase>entry).dt != kInt64 and (<TensorBase>entry).dt != kInt32:
                     raise IndexError("tensors used as indices must be long, int, byte or bool tensors")
                 found = note_advanced(found, dim, entry)
+                note_mask(mask, MANY_INDICES)
                 dim += 1
     return value, found
 
@@ -224,20 +283,34 @@ cdef bint is_scalar_index(object item):
     return not isinstance(item, (list, tuple, range)) and is_numpy_scalar(item) and hasattr(item, "__index__")
 
 
+cdef object slice_step(slice item):
+    cdef object step = 1 if item.step is None else read_int(item.step)
+    if <int64_t>step <= 0:
+        raise ValueError("slice step cannot be zero" if step == 0 else "step must be greater than zero")
+    return step
+
+
+cdef object slice_bound(object bound):
+    """A bound of a slice as Python reads it: beyond 64 bits it is the last number that there is."""
+    cdef int beyond = 0
+    if bound is None:
+        return bound
+    if not PyLong_CheckExact(bound):
+        if not PyLong_Check(bound) and not hasattr(type(bound), "__index__"):
+            raise TypeError("slice indices must be integers or None or have an __index__ method")
+        bound = operator.index(bound)
+    PyLong_AsLongLongAndOverflow(bound, &beyond)
+    return bound if beyond == 0 else LAST_BOUND if beyond > 0 else -LAST_BOUND
+
+
 cdef object slice_item(TensorBase value, int dim, slice item):
     cdef PyObject* s[5]
-    cdef object d = dim, step = 1 if item.step is None else read_int(item.step)
+    cdef object d = dim, step = slice_step(item)
     if item.start is None and item.stop is None and item.step is None:
         if dim >= value.rank:
             raise IndexError(f"too many indices for tensor of dimension {value.rank}")
         return value
-    if <int64_t>step <= 0:
-        raise ValueError("slice step cannot be zero" if step == 0 else "step must be greater than zero")
-    start, stop = item.start, item.stop
-    if start is not None and not fits_int(<PyObject*>start) or stop is not None and not fits_int(<PyObject*>stop):
-        raise TypeError("slice indices must be integers or None or have an __index__ method")
-    start = None if start is None else plain_int(start)
-    stop = None if stop is None else plain_int(stop)
+    start, stop = slice_bound(item.start), slice_bound(item.stop)
     s[0], s[1], s[2], s[3], s[4] = <PyObject*>value, <PyObject*>d, <PyObject*>start, <PyObject*>stop, <PyObject*>step
     if layered(value):
         return steal(op_vectorcall(<PyObject*>hot.slice, s, 5, NULL))
@@ -246,50 +319,46 @@ cdef object slice_item(TensorBase value, int dim, slice item):
 
 cdef int set_item(TensorBase self, object index, object value) except -1:
     cdef object v = value
+    cdef int mask = NO_MASK
     if foreign(self) or (isinstance(value, TensorBase) and foreign(<TensorBase>value)):
         override_call("__setitem__", (self, index, value))
         return 0
     if index is False:                           # nothing is written, and the value not looked at
         return 0
+    if index is True:
+        index = None
     if not isinstance(v, TensorBase):
         v = scalar_or_tensor(self, v)
     mode = modes().grad
     if not mode or not (needs_grad(<TensorBase>v) or needs_grad(self)):
         modes().grad = False                     # views only to reach the place: nothing to record
         try:
-            target, indices = apply_basic(self, index)
-            return assign(target, indices, v)
+            target, indices = apply_basic(self, index, &mask)
+            return assign(target, indices, v, mask)
         finally:
             modes().grad = mode
-    target, indices = apply_basic(self, index)
-    return assign(target, indices, v)
+    target, indices = apply_basic(self, index, &mask)
+    return assign(target, indices, v, mask)
 
 
-cdef int assign(object target, list indices, object v) except -1:
+cdef int assign(object target, list indices, object v, int mask) except -1:
     if indices is not None:
-        if (<TensorBase>v).count == 1:           # a single value may be of another dtype
+        if (<TensorBase>v).count == 1 and mask != MANY_INDICES and (<TensorBase>v).dev == CPU:    # torch fills the mask
+            if mask == BYTE_MASK:
+                raise RuntimeError("masked_fill_ only supports boolean masks, but got mask with dtype unsigned char")
             v = tensor_arg(v.to(dtypes[(<TensorBase>target).dt]))
         while (<TensorBase>v).rank and (<TensorBase>v).sizes[0] == 1:      # leading dims of size 1 fall away
             v = tensor_arg(v.squeeze(0))
         hot_call3(hot._index_put_list_, target, on_device_of(<TensorBase>target, indices), v)
     elif (<TensorBase>v).rank == 0 and (<TensorBase>v).dev == CPU and not needs_grad(<TensorBase>v) and \
-            not (<TensorBase>v).st.shrunk:
+            not (<TensorBase>v).st.shrunk and ((<TensorBase>target).dt >= kComplexFloat or (<TensorBase>v).dt < kComplexFloat):
         hot_call2(hot.fill_, target, item_of(<TensorBase>v))
     else:
         value = drop_leading(<TensorBase>v, <TensorBase>target)
-        check_sliced(<TensorBase>value, <TensorBase>target)
+        if not same_shape(<TensorBase>value, <TensorBase>target):          # torch expands a value before it is copied
+            target = without_leading(<TensorBase>target, (<TensorBase>value).rank)
+            value = value.expand(shape_of(<TensorBase>target))
         hot_call2(hot.copy_, target, value)
-    return 0
-
-
-cdef int check_sliced(TensorBase v, TensorBase target) except -1:
-    """What torch says of a value that does not fit the place: it is expanded before it is copied."""
-    cdef int d, lead = target.rank - v.rank
-    for d in range(v.rank - 1, -1, -1):
-        if lead + d >= 0 and v.sizes[d] != 1 and v.sizes[d] != target.sizes[lead + d]:
-            raise RuntimeError(f"The expanded size of the tensor ({target.sizes[lead + d]}) must match the existing size "
-                               f"({v.sizes[d]}) at non-singleton dimension {lead + d}.  Target sizes: "
-                               f"{list(shape_of(target))}.  Tensor sizes: {list(shape_of(v))}")
     return 0
 
 
@@ -299,6 +368,16 @@ cdef object drop_leading(TensorBase v, TensorBase target):
     while v.rank - d > target.rank and v.sizes[d] == 1:
         d += 1
     return v if d == 0 else v.view(shape_of(v)[d:])
+
+
+cdef object without_leading(TensorBase target, int rank):
+    """The target of x[None] = x without the leading dims of size 1 that the value has not: the same memory then, of which
+    copy_ can tell that nothing moves."""
+    cdef int d
+    for d in range(target.rank - rank):
+        if target.sizes[d] != 1:
+            return target
+    return target.view(shape_of(target)[target.rank - rank:]) if target.rank > rank else target
 
 
 cdef object scalar_or_tensor(TensorBase self, object v):

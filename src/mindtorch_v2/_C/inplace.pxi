@@ -172,11 +172,12 @@ cdef object run_inplace(Op op, Overload ov, PyObject** s):
     else:
         grad = wants_grad(ov, s) and is_differentiable(self.dt)
         # native ops and the parts of a composite look for themselves, and fill_ writes the same everywhere
-        check_inplace(self, grad, ov.family == F_NATIVE or ov.guard == G_FITS or ov.guard == G_MASK or
+        check_inplace(self, grad, ov.family == F_NATIVE or ov.guard == G_FITS or G_MASK <= ov.guard <= G_PUT or
                       (ov.mutates and ov.family == F_COMPOSITE))
-        if ov.guard == G_MASK and has_overlap(self):        # every place gets the same number
-            warnings.warn(f"Use of {op.name} on expanded tensors is deprecated. Please clone() the tensor before performing this "
-                          "operation. This also applies to advanced indexing e.g. tensor[mask] = scalar", UserWarning)
+        if G_MASK <= ov.guard <= G_PUT and has_overlap(self):
+            warnings.warn(f"Use of {'index_put_' if ov.guard == G_PUT else op.name} on expanded tensors is deprecated. Please "
+                          "clone() the tensor before performing this operation. This also applies to advanced indexing e.g. "
+                          f"tensor[{'indices] = tensor' if ov.guard == G_PUT else 'mask] = scalar'}", UserWarning)
     if grad:
         kept = keep_original(ov, self, s)           # formulas that read self need its value from before
         if kept is not None:

@@ -7,8 +7,13 @@ cdef object scalar_tensor(object number):
 
 
 cdef object index_tensor(object data):
+    """An index that is a number or a sequence as a tensor: a mask, or integers, to which torch cuts other numbers."""
+    cdef int found
     if isinstance(data, (list, tuple, range)):
-        return tensor_from_data(list(data), kInt64 if len(data) == 0 else dtype_from(data, -1), False)
+        found = kInt64 if len(data) == 0 else dtype_from(data, -1)
+        if found >= kComplexFloat:
+            raise TypeError("'complex' object cannot be interpreted as an integer")
+        return tensor_from_data(list(data), kInt64 if found >= kHalf else found, False)
     return tensor_from_data(data, -1, False)
 
 

@@ -288,6 +288,8 @@ cdef class TensorMethods(TensorBase):
         cdef TensorBase t = alias(self)
         version_decref(t.shared_version)
         t.shared_version = NULL
+        if Py_TYPE(<PyObject*>self) != tensor_type and foreign(self):
+            return t.as_subclass(type(self))
         return t
 
     @data.setter
@@ -298,6 +300,9 @@ cdef class TensorMethods(TensorBase):
         t = <TensorBase>value
         if self.requires and not is_differentiable(t.dt):
             raise RuntimeError("data set to a tensor that requires gradients must be floating point or complex dtype")
+        if (t.dev == META) != (self.dev == META):
+            raise RuntimeError("Attempted to call `variable.set_data(tensor)`, but `variable` and `tensor` have incompatible "
+                               "tensor type.")
         take_memory(self, t)
 
     @data.deleter
@@ -306,68 +311,11 @@ cdef class TensorMethods(TensorBase):
 
     def set_(self, source=None, storage_offset=0, size=None, stride=None) -> "Tensor":
         """Takes over another tensor's or storage's memory."""
-        cdef StorageBase storage
-        cdef TensorBase t
-        cdef int64_t sizes[MAX_DIMS]
-        cdef int64_t strides[MAX_DIMS]
-        cdef int64_t start, need
-        cdef int rank, i
-        cdef object items = 1
-        if modes().grad and self.requires and self.fn is None:
-            raise RuntimeError("a leaf Variable that requires grad is being used in an in-place operation.")
-        if isinstance(source, TensorBase):
-            t = <TensorBase>source
-            if t.dt != self.dt:
-                raise RuntimeError(f"Could not set tensor of type {cpp_name(t.dt)} to a tensor of type {cpp_name(self.dt)}")
-            if size is None:
-                take_memory(self, t)
-                bump_version(self)
-                return self
-            source = t.untyped_storage()
-        if source is None:
-            source = storage_class(0)
-        typed = getattr(source, "dtype", None)
-        if typed is not None and dtype_id(typed) != self.dt:
-            raise RuntimeError(f"Expected a Storage of type {cpp_name(self.dt)} or an UntypedStorage, but got type "
-                               f"{type_word(dtype_id(typed))} for argument 1 'storage'")
-        source = getattr(source, "_untyped_storage", source)
-        if not isinstance(source, StorageBase):
-            raise TypeError(f"set_(): argument 'source' must be Storage or Tensor, not {type(source).__name__}")
-        storage = <StorageBase>source
-        if size is None:
-            size = (storage.s.nbytes // itemsize(<DType>self.dt),)
-        rank = read_ints_or_one(size, sizes, 1)
-        if stride is None:
-            row_major(rank, sizes, strides)
-        elif read_ints_or_one(stride, strides, 1) != rank:
-            raise RuntimeError(f"unequal size length ({rank}) and stride length ({len(stride)})")
-        start = read_int(storage_offset)
-        need = extent_of(rank, sizes, strides, start)
-        for i in range(rank):
-            items *= sizes[i]
-        if items > INT64_MAX:
-            raise RuntimeError("numel: integer multiplication overflow")
-        if need * itemsize(<DType>self.dt) > storage.s.nbytes:
-            storage_resize(storage.s, need * itemsize(<DType>self.dt))
-        set_memory(self, storage.s, self.dt, rank, sizes, strides, start)
-        bump_version(self)
-        return self
+        return take_source(self, source, storage_offset, size, stride)
 
     def resize_(self, *sizes, memory_format=None) -> "Tensor":
         """Changes the shape in place; items that are new are not set."""
-        cdef int64_t dims[MAX_DIMS]
-        cdef int n = read_ints(sizes[0] if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)) else sizes, dims)
-        cdef size_t was
-        if needs_grad(self):
-            raise RuntimeError("cannot resize variables that require grad")
-        if n == self.rank and memcmp(dims, self.sizes, n * sizeof(int64_t)) == 0:
-            return self                          # strides stay as they are
-        was = 0 if self.st == NULL else self.st.nbytes
-        resize_tensor(self, n, dims)
-        if fills_memory and self.st.nbytes > was:
-            fill_unset(self, was // itemsize(<DType>self.dt))
-        bump_version(self)
-        return self
+        return resize_self(self, sizes, memory_format)
 
     def _take_view_(self, TensorBase view not None) -> "Tensor":
         """Becomes a view of itself, history included: what squeeze_, t_ and their like do."""
@@ -514,7 +462,10 @@ cdef class TensorMethods(TensorBase):
     # ---- operators
     def __add__(self, other): return binary(hot.add, self, other)
     def __radd__(self, other): return right(hot.add, hot.add, self, other)
-    def __iadd__(self, other): return binary(hot.add_, self, other)
+    def __iadd__(self, other):
+        # a subclass has this function as sq_inplace_concat too, whose NotImplemented nobody looks at
+        result = binary(hot.add_, self, other)
+        return result if result is not NotImplemented else added_by_other(self, other)
     def __sub__(self, other): return binary(hot.sub, self, other)
     def __rsub__(self, other): return right(hot.sub, hot.rsub, self, other)
     def __isub__(self, other): return binary(hot.sub_, self, other)

@@ -111,7 +111,7 @@ cdef int common_dtype(Overload ov, PyObject** s) except -2:
 
 
 cdef enum:
-    G_NONE, G_MINUS, G_NEGATIVE, G_POWER, G_ALPHA, G_FITS, G_SAME, G_MASK, G_RESULT, G_MATH, G_CHOICE, G_LACKS
+    G_NONE, G_MINUS, G_NEGATIVE, G_POWER, G_ALPHA, G_FITS, G_SAME, G_MASK, G_FILL, G_PUT, G_RESULT, G_MATH, G_CHOICE, G_LACKS
 
 # What a row says of arguments that torch refuses.
 GUARDS = {None: G_NONE,
@@ -124,7 +124,8 @@ GUARDS = {None: G_NONE,
           "math": G_MATH,                        # they have to fit what is computed in; so in rows that say nothing
           "choice": G_CHOICE,                    # the first has to be bools, and numbers to fit as a single item does
           "same dtypes": G_SAME,
-          "mask": G_MASK}                        # what shares self's memory, unless it is self
+          "mask": G_MASK,                        # what shares self's memory, unless it is self
+          "fill": G_FILL, "put": G_PUT}          # nothing; as of masks there is a warning where self is expanded
 
 
 cdef bint is_bool(PyObject* o) noexcept:

@@ -251,6 +251,19 @@ cdef class BufferHold:
             PyBuffer_Release(&self.view)
 
 
+cdef bytes storage_items(object items):
+    """The items of a sequence as bytes, as torch cuts them."""
+    if isinstance(items, (bytes, bytearray)):
+        return bytes(items)
+    if isinstance(items, TensorBase) or not hasattr(items, "__len__") or not hasattr(items, "__getitem__"):
+        raise RuntimeError(f"torch.UntypedStorage(): Expected a sequence type, but got {type(items).__name__}")
+    for item in items:
+        if not isinstance(item, int):
+            raise RuntimeError(f"torch.UntypedStorage(): tried to construct a storage from a sequence ({type(items).__name__}), "
+                               f"but one of the items was of type {type(item).__name__} instead of int")
+    return bytes([item & 255 for item in items])
+
+
 cdef class StorageBase:
     """A block of bytes on a device, shared by the tensors that view it."""
 
@@ -269,7 +282,7 @@ cdef class StorageBase:
                 raise RuntimeError(f"Storage size must not be negative, got {size}")
             self.take(storage_new(n, (<device_type>place).code, (<device_type>place).number))
         else:
-            data = bytes(size)
+            data = storage_items(size)
             made = storage_new(len(data), CPU, -1)
             if made.nbytes:
                 memcpy(made.data, <char*>data, made.nbytes)
@@ -365,6 +378,8 @@ cdef class StorageBase:
         return self.s.resizable
 
     def resize_(self, size):
+        if not isinstance(size, int):
+            raise RuntimeError(f"resize_ expects an int, but got {type(size).__name__}")
         if size < 0:
             raise RuntimeError(f"Storage size must not be negative, got {size}")
         storage_resize(self.s, size)

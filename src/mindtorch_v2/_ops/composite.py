@@ -302,8 +302,8 @@ def _map2_(self: Tensor, x: Tensor, y: Tensor, callable: Any) -> Tensor:
     return self.copy_(_C._from_data(made, self.dtype, False).reshape(self.shape))
 
 
-def _resized(self: Tensor, shape: Sequence[int]) -> Tensor:
-    warnings.warn("non-inplace resize is deprecated", stacklevel=3)
+def _resized(self: Tensor, shape: Sequence[int], name: str = "resize") -> Tensor:
+    warnings.warn(f"non-inplace {name} is deprecated", stacklevel=3)
     if math.prod(shape) != self.numel():
         raise RuntimeError(f"requested resize to {'x'.join(map(str, shape))} ({math.prod(shape)} elements in total), but "
                            f"the given tensor has a size of {'x'.join(map(str, self.shape))} ({self.numel()} elements). "
@@ -315,5 +315,5 @@ def _resized(self: Tensor, shape: Sequence[int]) -> Tensor:
 op("resize(Tensor self, SymInt[] size) -> Tensor", variants="method", doc="view, under a deprecated name.",
    body=_resized)
 op("resize_as(Tensor self, Tensor tensor) -> Tensor", variants="method", doc="view_as, under a deprecated name.",
-   body=lambda self, tensor: _resized(self, tuple(tensor.shape)))
+   body=lambda self, tensor: _resized(self, tuple(tensor.shape), "resize_as"))
 publish_plain(gradient, unravel_index)

@@ -63,7 +63,7 @@ op("index(Tensor self, Tensor?[] indices) -> Tensor",
    grad={"self": lambda g, self_shape, indices: g.new_zeros(self_shape).index_put(indices, g, True)})
 op("_index_put_list_(Tensor(a!) self, Tensor?[] indices, Tensor values, bool accumulate=False) -> Tensor(a!)",
    batch=batching_nn.index_assigned,
-   variants="", kernel="index_put_list", rule=_put_rule,
+   variants="", kernel="index_put_list", rule=_put_rule, guard="put",
    npu="aclnnIndexPutImpl(self, indices, values, accumulate, False)",
    grad={"self": lambda g, indices, accumulate: g if accumulate else g.index_put(indices, g.new_zeros(())),
          "values": lambda g, indices: ops.index(g, indices)})
@@ -452,7 +452,7 @@ def _index_fill_tensor(self: Tensor, dim: int, index: Tensor, value: Tensor) -> 
 
 op("index_fill.Scalar(Tensor self, int dim, Tensor index, Scalar value) -> Tensor",
    batch=batching.along_index, out=False, copies_self=True,
-   rule=_index_fill_rule, npu="aclnnInplaceIndexFillTensor(out, dim, index, value)",
+   rule=_index_fill_rule, guard="fill", npu="aclnnInplaceIndexFillTensor(out, dim, index, value)",
    grad={"self": lambda g, dim, index: g.index_fill(dim, index, 0)})
 
 

@@ -498,6 +498,8 @@ def _clamp(self: Any, min: Any, max: Any) -> Tensor:
             if self.is_complex():
                 raise NotImplementedError("clamp is not supported for complex types")
         return ops._clamp_number(self, min, max)
+    if self.is_complex() or any(getattr(v, "is_complex", bool)() for v in (min, max)):
+        raise NotImplementedError("clamp is not supported for complex types")
     if min is None:
         return ops._clamp_max_tensor(self, max)
     if max is None:

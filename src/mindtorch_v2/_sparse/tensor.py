@@ -174,8 +174,8 @@ class SparseTensor(Tensor):
         _C._take_wrapper(self, value.detach())
         self._pattern, self._dense = value._pattern, value._dense
 
-    def new(self, *args: Any, device: Any = None) -> Any:
-        return new_like(self, *args, device=device)
+    def new(self, *args: Any, device: Any = None, **kwargs: Any) -> Any:
+        return new_like(self, *args, device=device, **kwargs)
 
     def set_(self, *args: Any, **kwargs: Any) -> Any:
         raise refusal("set_", self)

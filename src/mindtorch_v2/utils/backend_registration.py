@@ -65,7 +65,7 @@ def _add_storage_methods(name: str, unsupported: list[Any]) -> None:
     def move_typed(self: Any, device: Any = None, non_blocking: bool = False) -> Any:
         if self.dtype in unsupported:
             raise RuntimeError(f"Cannot create {self.dtype} storage as {self.dtype} is not supported by this backend")
-        return torch.TypedStorage(wrap_storage=move(self.untyped(), device, non_blocking), dtype=self.dtype, _internal=True)
+        return torch.TypedStorage(wrap_storage=move(self._untyped_storage, device, non_blocking), dtype=self.dtype, _internal=True)
 
     for cls, function in ((torch.UntypedStorage, move), (torch.TypedStorage, move_typed)):
         _add(cls, f"is_{name}", property(lambda self: self.device.type == name))

@@ -4,6 +4,7 @@ from typing import Any
 import mindtorch_v2 as torch
 
 from_dlpack = torch.from_dlpack
+DLDeviceType = type(torch.empty(0).__dlpack_device__()[0])
 
 
 def to_dlpack(tensor: Any) -> Any:
