@@ -47,12 +47,12 @@ void cat_blocks(const View& out, const View* t, int64_t count, int64_t outer, in
   Block* blocks = count > kFew ? many.get() : few;
   int64_t n = 0;
   for (int64_t i = 0; i < count; ++i)
-    if (!skipped(t[i])) blocks[n++] = {t[i].ptr<char>(), t[i].numel() * itemsize(out.dtype) / outer};
+    if (t[i].numel()) blocks[n++] = {t[i].ptr<char>(), t[i].numel() * itemsize(out.dtype) / outer};
   const bool streamed = outer * row >= kStream && row / std::max<int64_t>(n, 1) >= 256;
   parallel_for(outer, std::max<int64_t>(1, 65536 / row), [&](int64_t begin, int64_t end) {
     char* to = out.ptr<char>() + begin * row;
     const int width = int(itemsize(out.dtype));
-    if (row == n * width) {  // one item from each, as in stack along the last dim
+    if (row == n * width) {  // no block is empty, so one item from each, as in stack along the last dim
       for (int64_t i = 0; i < n; ++i) scatter(to + i * width, row, blocks[i].data + begin * width, end - begin, width);
       return;
     }

@@ -75,6 +75,7 @@ def call(_client: Any, name: str, *arguments: Any) -> Any:
             outs = [out.flatten()[: judge.Size(shape).numel()].view(shape) for out, shape in zip(outs, shapes, strict=True)]
         else:
             aclnn.call(name, *given)
+            torch.npu.synchronize()                          # an op without results is waited for too
         made = [to_judge(out) for out in outs]
     except RuntimeError as error:
         code = re.search(r"\((\d{6})\)", str(error))

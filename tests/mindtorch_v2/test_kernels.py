@@ -120,6 +120,15 @@ def test_copies_and_sums_of_short_rows(dtype, shape):
     assert torch.equal(to_torch(mt.stack([y, y, y], -1)), torch.stack([x, x, x], -1))
 
 
+@pytest.mark.parametrize("widths", [(0, 2), (2, 0, 1), (1, 1, 1), (0, 1), (3, 0, 0), (0, 1, 3, 0, 1)])
+@pytest.mark.parametrize("dtype", [torch.int64, torch.float32, torch.int8])
+def test_joined_rows_of_unequal_length(dtype, widths):
+    """As many items a row as tensors: with empty ones among them it is not one item of each."""
+    parts = [torch.arange(5 * n, dtype=dtype).reshape(5, n) for n in widths]
+    for dim, given in ((1, parts), (0, [part.t().contiguous() for part in parts])):
+        assert mt.cat([to_ours(part) for part in given], dim).tolist() == torch.cat(given, dim).tolist()
+
+
 @pytest.mark.parametrize("n", [1, 7, 8, 9, 63, 64, 65, 1000, 4097, 100_003])
 def test_lengths_around_the_vector_width(n):
     x = torch.linspace(-3, 3, n)
