@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import math
 import pkgutil
 from types import FunctionType
 from typing import Any
@@ -117,7 +118,7 @@ def test_samples_have_the_right_moments(name: str) -> None:
     assert ((x.mean(0) - d.mean).abs() < tolerance).all(), x.mean(0) - d.mean
 
 
-@pytest.mark.parametrize("concentration", [0.05, 0.7, 1.0, 3.0, 40.0, 400.0])
+@pytest.mark.parametrize("concentration", [0.05, 0.7, 1.0, 3.0, 40.0, 400.0, 3000.0, 1e6])
 def test_the_gradient_of_a_gamma_sample(concentration: float) -> None:
     mt.manual_seed(5)
     a = mt.full((50,), concentration, requires_grad=True)
@@ -125,6 +126,14 @@ def test_the_gradient_of_a_gamma_sample(concentration: float) -> None:
     x.sum().backward()
     theirs = torch._standard_gamma_grad(torch.full((50,), concentration), torch.from_numpy(x.detach().numpy()))
     torch.testing.assert_close(torch.from_numpy(a.grad.numpy()), theirs, rtol=2e-3, atol=1e-6)
+
+
+def test_the_gradient_at_numbers_that_no_gamma_sample_has() -> None:
+    a, x = [2.0, 5.0, 0.5, 1e9, 3.0], [300.0, 500.0, 0.0, 1.0, math.nan]
+    ours = mt._standard_gamma_grad(mt.tensor(a), mt.tensor(x))
+    theirs = torch._standard_gamma_grad(torch.tensor(a), torch.tensor(x))
+    torch.testing.assert_close(torch.from_numpy(ours.numpy()), theirs, rtol=0.03, atol=1e-6, equal_nan=True)
+    assert mt._standard_gamma_grad(mt.tensor(1.0), mt.tensor(1e9)) > 1          # not a sum of 1e9 terms
 
 
 PAIRS = [("Normal", "Normal"), ("Laplace", "Laplace"), ("Bernoulli", "Bernoulli "), ("Categorical", "Categorical "),

@@ -392,14 +392,9 @@ op("_standard_gamma(Tensor self, Generator? generator=None) -> Tensor", out=Fals
    doc="Numbers drawn from gamma distributions with the items as shapes and scale 1.")
 
 
-@composite("_standard_gamma_grad(Tensor self, Tensor output) -> Tensor", out=False, variants="function")
-def _standard_gamma_grad(self: Tensor, output: Tensor) -> Tensor:
-    """The derivative of a gamma number in its shape, the implicit one: dx/da = -(dP(a, x)/da) / p(x; a), where P is the cdf.
-
-    It is the sum over n of x^(n+1) / (a (a+1) … (a+n)) * (digamma(a+n+1) - log x), from the series of P(a, x). A term
-    shrinks once n passes x - a, and after 6 standard deviations more nothing is left of it.
-    """
-    a, x = self, output
+def _gamma_slope_by_series(a: Tensor, x: Tensor) -> Tensor:
+    """The sum over n of x^(n+1) / (a (a+1) … (a+n)) * (digamma(a+n+1) - log x), from the series of P(a, x). A term shrinks
+    once n passes x - a, and after 6 standard deviations more nothing is left of it."""
     steps = int((x - a).clamp(min=0).max() + 6 * x.max().sqrt()) + 12 if x.numel() else 0
     term, psi, log_x = x / a, ops.digamma(a + 1), x.log()
     total = term * (psi - log_x)
@@ -408,6 +403,29 @@ def _standard_gamma_grad(self: Tensor, output: Tensor) -> Tensor:
         psi = psi + 1 / (a + n)
         total = total + term * (psi - log_x)
     return total
+
+
+def _gamma_slope_far_out(a: Tensor, x: Tensor) -> Tensor:
+    """Where the series is long. Around a: the slope of the Cornish-Fisher expansion, x = a + z sqrt(a) + (z^2 - 1) / 3 +
+    (z^3 - 7z) / (36 sqrt(a)) - …, at constant z. Far above it: from the tail, whose density is (1 - (a-1)/x) of its mass."""
+    root = a.sqrt()
+    z = (x - a) / root
+    for _ in range(4):
+        z = (x - a - (z * z - 1) / 3 - (z * z - 7) * z / (36 * root) + ((3 * z * z + 7) * z * z - 16) / (810 * a)) / root
+    around = 1 + z / (2 * root) - (z * z - 7) * z / (72 * a * root) + ((3 * z * z + 7) * z * z - 16) / (810 * a * a)
+    above = (x.log() - ops.digamma(a)) / (1 - (a - 1) / x)
+    return ops.where(x > 2 * a + 100, above, around)
+
+
+@composite("_standard_gamma_grad(Tensor self, Tensor output) -> Tensor", out=False, variants="function")
+def _standard_gamma_grad(self: Tensor, output: Tensor) -> Tensor:
+    """The derivative of a gamma number in its shape, the implicit one: dx/da = -(dP(a, x)/da) / p(x; a), where P is the cdf."""
+    a, x = self, output
+    near = (x > 0) & (x <= 2000) & (x <= 2 * a + 100)
+    if near.all():
+        return _gamma_slope_by_series(a, x)
+    series = _gamma_slope_by_series(ops.where(near, a, 1), ops.where(near, x, 1))
+    return ops.where(near, series, _gamma_slope_far_out(a, x)).masked_fill(x == 0, 0)
 
 
 @composite("_sample_dirichlet(Tensor self, Generator? generator=None) -> Tensor", out=False, variants="function")
