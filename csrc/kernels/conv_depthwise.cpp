@@ -269,6 +269,12 @@ template <class T> struct Work {
   Work(const Conv& shape, const Planes<T>& p, const Blocks<kCount>& b) : s(shape), planes(p), blocks(b) {}
   const T* packed() const { return reinterpret_cast<const T*>(weights.data()); }
   void pack_weights() { Lanes::load(filters, 0, taps, reinterpret_cast<T*>(weights.data())); }
+  // Where the results of a block begin, if its vectors lie in the result as they are made, apart() vectors from pixel to pixel.
+  V* in_place() const {
+    const bool lie = blocks.last && blocks.channels % kCount == 0 && reinterpret_cast<uintptr_t>(to[0]) % sizeof(V) == 0;
+    return lie ? reinterpret_cast<V*>(to[0]) : nullptr;
+  }
+  int64_t apart() const { return blocks.channels / kCount; }
   // Lines [first, last) of `width` items each, made from `made`.
   void store(int64_t b, int64_t first, int64_t last, int64_t width) {
     if (blocks.last) {
@@ -325,14 +331,16 @@ template <class T> struct Forward : Work<T> {
     const Range in = this->planes.read_by(out);
     rows.load(this->from, this->planes.in_lines(in.begin), this->planes.in_lines(in.end), this->blocks.step(), this->blocks.used(b));
     const int64_t first = this->planes.out_lines(out.begin), last = this->planes.out_lines(out.end);
+    V* const direct = this->in_place();
     for (int64_t line = first; line < last; ++line) {
       sum.rows.clear();
       for_each_row_read(s, line / s.out[1], line % s.out[1], [&](int64_t kernel, int64_t row) {
         sum.rows.emplace_back(rows.row(row), this->weights.data() + kernel * s.kernel[2]);
       });
-      sum(s.out[2], level, false, this->made.data() + (line - first) * s.out[2], 1);
+      if (direct) sum(s.out[2], level, false, direct + line * s.out[2] * this->apart(), this->apart());
+      else sum(s.out[2], level, false, this->made.data() + (line - first) * s.out[2], 1);
     }
-    this->store(b, first, last, s.out[2]);
+    if (!direct) this->store(b, first, last, s.out[2]);
   }
 };
 
@@ -380,14 +388,14 @@ template <class T> struct InputGrad : Work<T> {
         exact_input_grad(this->s, this->blocks.step(), this->from[l] + k * this->s.y_plane(), this->filters[l] + k * this->taps, this->to[l]);
     }
   }
-  void add_line(int64_t line, bool add, V* row) {
+  void add_line(int64_t line, bool add, V* row, int64_t step) {
     const Conv& s = this->s;
     for (Phase<V>& phase : phases) {
       phase.sum.rows.clear();
       for_each_reader(s, line / s.in[1], line % s.in[1], [&](int64_t kernel, int64_t reader) {
         phase.sum.rows.emplace_back(rows.row(reader), this->weights.data() + kernel * s.kernel[2]);
       });
-      phase.sum(ceil_div(s.in[2] - phase.begin, stride), V{}, add, row + phase.begin, stride);
+      phase.sum(ceil_div(s.in[2] - phase.begin, stride), V{}, add, row + phase.begin * step, stride * step);
     }
   }
   void unit(int64_t b, Range in) {
@@ -397,14 +405,18 @@ template <class T> struct InputGrad : Work<T> {
     }
     const Range out = this->planes.readers_of(in);
     const int64_t first = this->planes.in_lines(in.begin), last = this->planes.in_lines(in.end);
+    V* const direct = this->in_place();
     for (int64_t k = 0; k < this->kg; ++k) {
       this->pack_weights();
       rows.load(this->from, this->planes.out_lines(out.begin), this->planes.out_lines(out.end), this->blocks.step(),
                 this->blocks.used(b));
       for (int l = 0; l < this->kCount; ++l) this->from[l] += this->s.y_plane(), this->filters[l] += this->taps;
-      for (int64_t line = first; line < last; ++line) add_line(line, k > 0, this->made.data() + (line - first) * this->s.in[2]);
+      for (int64_t line = first; line < last; ++line) {
+        if (direct) add_line(line, k > 0, direct + line * this->s.in[2] * this->apart(), this->apart());
+        else add_line(line, k > 0, this->made.data() + (line - first) * this->s.in[2], 1);
+      }
     }
-    this->store(b, first, last, this->s.in[2]);
+    if (!direct) this->store(b, first, last, this->s.in[2]);
   }
 };
 
