@@ -59,7 +59,7 @@ parity-ops: $(VENV)/package $(VENV)/test-tools
 ECOSYSTEM ?= .venv-ecosystem
 USES := tests/mindtorch_v2/ecosystem_uses.py
 ecosystem: $(VENV)/package $(VENV)/test-tools $(ECOSYSTEM)/tools
-	@cp -r $$($(PY) -c 'import cann_tables, mindtorch_dropin, mindtorch_v2 as m; \
+	@cp -rp $$($(PY) -c 'import cann_tables, mindtorch_dropin, mindtorch_v2 as m; \
 	  print(*m.__path__, *mindtorch_dropin.__path__, *cann_tables.__path__, m.__path__[0] + ".pth")') \
 	  $$($(ECOSYSTEM)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
 	$(PY) tests/mindtorch_v2/ecosystem.py $(ECOSYSTEM) --write docs/ecosystem.md $(ARGS)

@@ -48,6 +48,8 @@ globals().update({name: _C._named_constant(name) for name in
                    "sparse_coo", "sparse_csr", "sparse_csc", "sparse_bsr", "sparse_bsc", "jagged")})
 globals().update({name: function if isinstance(function, _C.Op) else overrides._overridable(function)
                   for name, function in _ops.functions.items()})
+globals().update({function.__name__: overrides._overridable(function)
+                  for function in (sym_float, sym_int, sym_ite, sym_max, sym_min, sym_not, sym_sqrt, sym_sum)})
 _C._nn.__dict__.update(_ops.namespaces["nn"])
 for _space in ("fft", "linalg", "special"):      # torch._C._fft.fft_fft: the names in code that torch.fx generates
     vars(_C)[f"_{_space}"] = type(_C._nn)(**{f"{_space}_{name}": op for name, op in _ops.namespaces[_space].items()})

@@ -96,7 +96,7 @@ def _check_argnums(argnums: Any, count: int) -> None:
         raise RuntimeError("argnums must be non-empty")
     for n in numbers:
         if not isinstance(n, int):
-            raise RuntimeError(f"argnums must be int or Tuple[int, ...], got: {argnums}")
+            raise RuntimeError(f"argnum must be int, got: {type(n)}")
         if not -count <= n < count:
             raise RuntimeError(f"Got argnum={n}, but only {count} positional inputs")
     places = tuple(n % count for n in numbers)
@@ -148,6 +148,8 @@ def grad_and_value(func: Callable[..., Any], argnums: int | tuple[int, ...] = 0,
             if value.numel() != 1 or value.dim() != 0:
                 raise RuntimeError("grad_and_value(f)(*args): Expected f(*args) to return a scalar Tensor, got tensor "
                                    f"with {value.dim()} dims. Maybe you wanted to use the vjp or jacrev APIs instead?")
+            if value.is_complex():
+                raise RuntimeError(f"grad can be implicitly created only for real scalar outputs but got {value.dtype}")
             outer = traced.outer([value])
             gradient = traced.back([value], [torch.ones_like(value)], outer)
         value, aux = traced.ended((value, aux), outer)
@@ -166,15 +168,24 @@ def grad(func: Callable[..., Any], argnums: int | tuple[int, ...] = 0, has_aux: 
     return wrapped
 
 
-def _outputs(value: Any) -> tuple[list[Tensor], Any]:
+def _outputs(value: Any, name: str) -> tuple[list[Tensor], Any]:
     """The tensors that a function returned, at least one, and their tree."""
     outputs, spec = _tree.tree_flatten(value)
     if not outputs or outputs == [None]:
-        raise RuntimeError(f"vjp(f, *primals): Expected f to be a function that has non-empty output (got output = {outputs})")
+        raise RuntimeError(f"{name}: Expected f to be a function that has non-empty output (got output = {outputs})")
     for output in outputs:
         if not isinstance(output, torch.Tensor):
-            raise RuntimeError("vjp(f, *primals): expected f(*primals) to return only tensors, got unsupported type "
-                               f"{type(output)}")
+            raise RuntimeError(f"{name}: expected f(*primals) to return only tensors, got unsupported type {type(output)}")
+    return outputs, spec
+
+
+def _differentiable_outputs(value: Any) -> tuple[list[Tensor], Any]:
+    """The same of a function that reverse mode goes through."""
+    outputs, spec = _outputs(value, "vjp(f, *primals)")
+    for output in outputs:
+        if not (output.is_floating_point() or output.is_complex()):
+            raise RuntimeError("vjp(f, ...): All outputs of f must be floating-point or complex Tensors, got Tensor with dtype "
+                               f"{output.dtype}")
     return outputs, spec
 
 
@@ -185,17 +196,20 @@ def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
         traced = _Traced(primals, recorded)
         result = func(*traced.inputs)
         value, aux = _with_aux(result, "vjp(f, *primals)") if has_aux else (result, None)
-        outputs, spec = _outputs(value)
+        outputs, spec = _differentiable_outputs(value)
         outer = traced.outer(outputs)
 
-    def vjp_fn(cotangents: Any) -> Any:
+    def vjp_fn(cotangents: Any, retain_graph: bool = True, create_graph: bool | None = None) -> Any:
         given, given_spec = _tree.tree_flatten(cotangents)
         if given_spec != spec:
             raise RuntimeError(f"Expected pytree structure of cotangents to be the same as pytree structure of outputs "
                                f"to the function. cotangents: {_tree.treespec_pprint(given_spec)}, primal output: "
                                f"{_tree.treespec_pprint(spec)}")
+        for c in given:
+            if not isinstance(c, torch.Tensor):
+                raise TypeError(f"gradients can be either Tensors or None, but got {type(c).__name__}")
         with torch.enable_grad():
-            return traced.back(outputs, given, outer or any(c.requires_grad for c in given))
+            return traced.back(outputs, given, create_graph or outer or any(c.requires_grad for c in given))
 
     value, aux = traced.ended((value, aux), outer)
     return (value, vjp_fn, aux) if has_aux else (value, vjp_fn)
@@ -214,7 +228,7 @@ def jacrev(func: Callable[..., Any], argnums: int | tuple[int, ...] = 0, has_aux
             with _Level():
                 traced, value, aux = _call_traced(func, args, kwargs, argnums, has_aux, "vjp(f, *primals)", recorded)
             _check_real(traced.starts, "inputs", "jacrev")
-            outputs, spec = _outputs(value)
+            outputs, spec = _differentiable_outputs(value)
             _check_real(outputs, "outputs", "jacrev")
             outer = traced.outer(outputs)
             jacobians = _tree.tree_unflatten([_rows(traced, output, outer, chunk_size) for output in outputs], spec)
@@ -256,12 +270,17 @@ def jvp(func: Callable[..., Any], primals: tuple, tangents: tuple, *, strict: bo
         raise RuntimeError(f"jvp(f, primals, tangents): Expected primals and tangents to have the same python structure. "
                            f"For example, if primals is a tuple of 3 tensors, tangents also must be. Got primals with "
                            f"structure {spec} and tangents with structure {along_spec}")
-    for what, leaves in (("primals", flat), ("tangents", along)):
+    for what, leaves in (("primal", flat), ("tangent", along)):
         if not leaves:
-            raise RuntimeError(f"jvp(f, primals, tangents): Expected {what} to contain at least one Tensor.")
+            raise RuntimeError(f"jvp(f, primals, tangents): Expected {what}s to contain at least one Tensor.")
         for x in leaves:
             if not isinstance(x, torch.Tensor):
-                raise RuntimeError(f"jvp(f, primals, tangents): Expected {what} to only contain Tensors, got {type(x)}")
+                raise RuntimeError(f"jvp(f, primals, tangents): Expected {what}s to only contain Tensors, got {type(x)}")
+    for what, leaves in (("primal", flat), ("tangent", along)):
+        for x in leaves:
+            if not (x.is_floating_point() or x.is_complex()):
+                raise ValueError(f"Expected {what} to be floating point or complex, but got: {x.dtype}")
+    _forward.refuse_nesting(_forward.DualLevel)
     level = _forward.Forward()
     before = torch._C._push_transform(level)
     try:
@@ -276,11 +295,7 @@ def jvp(func: Callable[..., Any], primals: tuple, tangents: tuple, *, strict: bo
     finally:
         torch._C._pop_transform(before)
     value, aux = result if has_aux else (result, None)
-    outputs, out_spec = _tree.tree_flatten(value)
-    for x in outputs:
-        if not isinstance(x, torch.Tensor):
-            raise RuntimeError(f"jvp(f, primals, tangents): expected f(*primals) to return only tensors, got unsupported type "
-                               f"{type(x)}")
+    outputs, out_spec = _outputs(value, "jvp(f, primals, tangents)")
     slopes = [level.tangent(x) for x in outputs]
     if strict and None in slopes:
         raise RuntimeError("jvp(f, primals, tangents, strict=True): The output of f is independent of the inputs. This is "

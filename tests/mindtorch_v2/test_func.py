@@ -260,9 +260,46 @@ def test_an_index_without_dims_for_each_sample(t):
     "vmap(lambda x: x.tolist())(torch.ones(3, 2))", "vmap(lambda x: x.data_ptr())(torch.ones(3, 2))",
     "vmap(lambda x: torch.zeros(3).select(0, 0).copy_(x))(torch.ones(2))", "torch.func.grad(lambda x: x)(torch.ones(3))",
     "torch.func.grad(lambda x: 1)(torch.ones(3))", "torch.func.jvp(lambda x: x, (torch.ones(3),), (torch.ones(4),))",
-    "torch.func.jvp(lambda x: 1, (torch.ones(3),), (torch.ones(3),))", "torch.func.jacrev(lambda x: x, chunk_size=0)(torch.ones(2))"])
+    "torch.func.jvp(lambda x: 1, (torch.ones(3),), (torch.ones(3),))", "torch.func.jacrev(lambda x: x, chunk_size=0)(torch.ones(2))",
+    "vmap(torch.mul, in_dims=(0, 'a'))(torch.ones(2), torch.ones(2))", "vmap(torch.equal)(torch.ones(2), torch.ones(2))",
+    "import functools; vmap(functools.partial(torch.mul, 2), in_dims=4)(torch.ones(3))", "vmap(torch.allclose)(*torch.ones(2, 2))",
+    "vmap(lambda x: vmap(lambda y: x, out_dims=None)(torch.ones(2)))(torch.ones(3))",
+    "vmap(lambda x: torch.zeros(3).add_(x))(torch.ones(2, 3))", "vmap(lambda x: torch.zeros(3).clamp_min_(x))(torch.ones(2, 3))",
+    "vmap(lambda x: x.as_strided((9,), (1,)))(torch.ones(2, 3))", "vmap(lambda x: x.as_strided((2,), (1,), 1))(torch.ones(2, 3))",
+    "vmap(lambda x: x.contiguous(memory_format=torch.channels_last))(torch.ones(2, 1, 1, 2, 2))",
+    "vmap(lambda x: x.clone(memory_format=torch.channels_last))(torch.ones(2, 1, 1, 2, 2))",
+    "vmap(torch.func.grad(lambda x: x if x > 0 else -x))(torch.ones(3))", "torch.func.grad(torch.sum)(torch.arange(3))",
+    "torch.func.grad(lambda x: x.sum())(torch.ones(2) + 1j)", "torch.func.grad(torch.sum, argnums=(0, 'a'))(torch.ones(2))",
+    "torch.func.vjp(lambda x: x > 0, torch.ones(2))", "torch.func.vjp(torch.sum, torch.ones(2))[1](1.0)",
+    "torch.func.jvp(lambda x: (), (torch.ones(2),), (torch.ones(2),))", "torch.func.jacfwd(torch.sum)(torch.arange(3))",
+    "with torch.autograd.forward_ad.dual_level(): torch.func.jvp(torch.sin, (torch.ones(2),), (torch.ones(2),))"])
 def test_what_transforms_say(line: str) -> None:
     check_lines("vmap = torch.func.vmap\n" + line, message=True)
+
+
+@twin
+def test_tangents_that_a_function_does_not_follow(t):
+    x, one, quiet = t.arange(3.0), t.ones(3), t.autograd.forward_ad._set_fwd_grad_enabled
+
+    def inside(x):
+        with quiet(False):
+            shift = x ** 2
+        return x ** 3 - shift
+
+    def inner(x):
+        with quiet(False):
+            return x * t.func.jvp(lambda y: y ** 3, (x,), (one,))[1]
+    with quiet(False):
+        outside = t.func.jvp(t.sin, (x,), (one,))[1]
+    return outside, t.func.jvp(inside, (x,), (one,))[1], t.func.jvp(inner, (x,), (one,))[1]
+
+
+@twin
+def test_draws_of_a_tangent_and_of_two_levels(t):
+    x = t.arange(1.0, 13).view(2, 2, 3)
+    twice = lambda f: t.vmap(t.vmap(f, randomness="different"), randomness="different")(x).shape     # noqa: E731
+    return (t.func.jacfwd(t.nn.functional.dropout, randomness="different")(x[0, 0]).shape, twice(lambda x: t.multinomial(x, 2)),
+            twice(lambda x: t.nn.functional.fractional_max_pool2d(x.expand(1, 3, 3), 2, output_size=1)))
 
 
 def test_samples_are_shown_with_their_levels() -> None:

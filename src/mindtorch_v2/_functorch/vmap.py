@@ -60,7 +60,11 @@ def _check_randomness_arg(randomness: str) -> None:
 
 
 def _get_name(func: Any) -> str:
-    return getattr(func, "__name__", repr(func))
+    if hasattr(func, "__name__"):
+        return func.__name__
+    if isinstance(func, functools.partial):
+        return f"functools.partial({_get_name(func.func)}, ...)"
+    return repr(func)
 
 
 # ---- the steps ------------------------------------------------------------------------------------------------------
@@ -82,6 +86,9 @@ def _process_batched_inputs(in_dims: Any, args: tuple, func: Any) -> tuple[int, 
     for i, (x, d) in enumerate(zip(leaves, dims, strict=True)):
         if d is None:
             continue
+        if not isinstance(d, int):
+            raise ValueError(f"vmap({name}, in_dims={in_dims}, ...)(<inputs>): Got in_dim={d} for an input but in_dim must be "
+                             "either an integer dimension or None.")
         if not isinstance(x, torch.Tensor):
             raise ValueError(f"vmap({name}, in_dims={in_dims}, ...)(<inputs>): Got in_dim={d} for an input but the input is of "
                              f"type {type(x)}. We cannot vmap over non-Tensor arguments, please use None as the "
@@ -114,7 +121,7 @@ def _maybe_remove_batch_dim(name: str, batched_output: Any, vmap_level: int, bat
     """One result with the batch at out_dims."""
     if out_dim is None:
         value, batched = _transforms.level_at(vmap_level).unwrap(batched_output)
-        if batched:
+        if batched or type(batched_output) is _transforms.BatchedTensor and batched_output.batched:
             raise ValueError(f"vmap({name}, ...): `{name}` can not return a BatchedTensor when out_dim is None")
         return value
     if not isinstance(batched_output, torch.Tensor):

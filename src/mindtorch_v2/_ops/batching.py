@@ -77,6 +77,13 @@ def drawn_like(call: Call) -> Any:
     return NotImplemented
 
 
+def drawn_by_row(call: Call) -> Any:
+    """Of draws from rows of a matrix: the rows of all samples are those of one matrix."""
+    x = call["self"]
+    call["self"] = x.reshape(-1, x.shape[-1])
+    return call.run().reshape(*x.shape[:-1], -1)
+
+
 # ---- pointwise ------------------------------------------------------------------------------------------------------
 def pointwise(call: Call) -> Any:
     """Shapes broadcast from the right, so a batched tensor gets its missing dims behind the batch."""
@@ -243,6 +250,15 @@ def leading(call: Call) -> Any:
     return call.run()
 
 
+def cloned(call: Call) -> Any:
+    asked = call["memory_format"]
+    if asked not in (None, _CONTIGUOUS, _C._named_constant("preserve_format")):
+        name = "".join(word.capitalize() for word in str(asked).removeprefix("torch.").split("_"))
+        raise RuntimeError("NYI: Tensor.clone(memory_format) inside vmap is only supported with memory_format "
+                           f"torch.preserve_format or torch.contiguous_format (got {name})")
+    return leading(call)
+
+
 def leading_or_none(call: Call) -> Any:
     """leading(), with results that may be left out: their shape is (0,) for each sample too."""
     return _map(leading(call), lambda t: t.expand(call.size, 0) if t.shape == (0,) else t)
@@ -322,8 +338,34 @@ def between(call: Call) -> Any:
 
 def strided(call: Call) -> Any:
     x, offset = call.values[0], call["storage_offset"]
+    _check_reach(call.shown[0], x, call["size"], call["stride"], offset)
     start = x.storage_offset() if offset is None else x.storage_offset() + offset - call.shown[0].storage_offset()
     return x.as_strided((call.size, *call["size"]), (x.stride(0), *call["stride"]), start)
+
+
+def _check_reach(shown: Any, whole: Any, size: Any, stride: Any, offset: int | None) -> None:
+    """Refuses as_strided that reads memory beside one sample: that of another one."""
+    def reach(size: Any, stride: Any) -> int:
+        return 1 + sum((n - 1) * s for n, s in zip(size, stride)) if 0 not in size else 0
+    if len(size) != len(stride):
+        raise RuntimeError("Tensor.as_strided(size, stride, ...): size and stride must have the same length! Got size "
+                           f"{list(size)} and stride {list(stride)}")
+    own = shown.storage_offset()
+    first, last = 0, reach(shown.shape, whole.stride()[1:])
+    start = 0 if offset is None else offset - own
+    end = start + reach(size, stride)
+    if whole.shape[0] and (start < first or end > last):
+        raise RuntimeError(f"result = tensor.as_strided({list(size)}, {list(stride)}, {start + own}) can access memory outside of "
+                           f"`tensor`. `result` can access some memory in range [{start + own}, {end + own}], but `tensor` can "
+                           f"only access some memory in range [{first + own}, {last + own}]. This is not supported inside of "
+                           "vmap, please try to rewrite the `as_strided` call as a sequence of PyTorch view operations")
+
+
+def without_rule(message: str) -> Rule:
+    """Of an op that answers for a tensor as a whole: there is no answer for a batch of them."""
+    def rule(call: Call) -> Any:
+        raise RuntimeError(message)
+    return rule
 
 
 def as_it_is(call: Call) -> Any:
@@ -439,6 +481,7 @@ def taken(self: Any, index: Any) -> Any:
 
 
 def made_contiguous(self: Any, memory_format: Any) -> Any:
+    self.is_contiguous(memory_format=memory_format)          # refuses orders of channels
     return self if self.is_contiguous() else self.clone(memory_format=_CONTIGUOUS)
 
 

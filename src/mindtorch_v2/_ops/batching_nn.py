@@ -254,7 +254,7 @@ def batch_normalized(call: Call) -> Any:
     if running and call["training"] and not call.is_batched("running_mean"):
         raise RuntimeError("Batch norm got a batched tensor as input while the running_mean or running_var, which will be "
                            "updated in place, were not batched.\nIf you are using a module and do not need eval mode, "
-                           "please set `track_running_stats` to be False. If you are using a prebuilt module and do not "
+                           "please set `track_running_stats` to be False.If you are using a prebuilt module and do not "
                            "need eval mode, please see the functorch website for resources on how to patch your module "
                            "to work with vmap")
     x = call.full("input")

@@ -7,7 +7,7 @@ from typing import Any
 
 from mindtorch_v2 import _C
 from mindtorch_v2._dtype import finfo
-from mindtorch_v2._ops import batching
+from mindtorch_v2._ops import batching, forward
 from mindtorch_v2._ops.create import finish
 from mindtorch_v2._ops.table import Spec, composite, op, ops, publish_plain
 from mindtorch_v2._shape import broadcast
@@ -186,7 +186,7 @@ op("bernoulli(Tensor self, float? p=None, *, Generator? generator=None) -> Tenso
 
 
 @composite("_bernoulli_like(Tensor self, float p, *, Generator? generator=None) -> Tensor", variants="", out=False,
-           batch=batching.drawn_like)
+           batch=batching.drawn_like, forward=forward.constant)
 def _bernoulli_like(self: Tensor, p: float, generator: Any) -> Tensor:
     """Ones with probability p in the shape of self and in the order of its memory; zeros otherwise."""
     return ops.empty_like(self.detach()).bernoulli_(p, generator=generator)
@@ -235,7 +235,7 @@ for _name, _fill in (("rand", _fill_uniform), ("randn", _fill_normal)):
     op(f"{_name}(SymInt[] size, {_OPTIONS}) -> Tensor", body=_fresh, variants="function", out=_into(_fresh, _fill),
        whole=True)
     op(f"{_name}_like(Tensor self, {_LIKE}) -> Tensor", body=_like, variants="function", out=False, whole=True,
-       batch=batching.drawn_like)
+       batch=batching.drawn_like, forward=forward.constant)
 
 
 def _randint(low: int, high: int, size: Sequence[int], generator: _C.GeneratorBase | None, dtype: _C.dtype | None,
@@ -270,9 +270,9 @@ def _randint_like(self: Tensor, low: int, high: int, dtype: _C.dtype | None, lay
 
 op(f"randint_like(Tensor self, SymInt high, {_LIKE}) -> Tensor", out=False, variants="function",
    body=lambda self, high, *rest: _randint_like(self, 0, high, *rest), doc=_randint_like.__doc__, whole=True,
-   batch=batching.drawn_like)
+   batch=batching.drawn_like, forward=forward.constant)
 op(f"randint_like.low(Tensor self, SymInt low, SymInt high, {_LIKE}) -> Tensor", out=False, variants="function",
-   body=_randint_like, whole=True, batch=batching.drawn_like)
+   body=_randint_like, whole=True, batch=batching.drawn_like, forward=forward.constant)
 
 
 @composite(f"randperm(SymInt n, {_OPTIONS}) -> Tensor", variants="function", whole=True)
@@ -375,7 +375,7 @@ def _multinomial_out(out: Tensor, *args: Any) -> Tensor:
 
 
 op("multinomial(Tensor self, SymInt num_samples, bool replacement=False, *, Generator? generator=None) -> Tensor",
-   rule=_multinomial_rule, out=_multinomial_out, npu="aclnnMultinomial(self, num_samples, replacement, seed, offset, out)")
+   batch=batching.drawn_by_row, rule=_multinomial_rule, out=_multinomial_out, npu="aclnnMultinomial(self, num_samples, replacement, seed, offset, out)")
 op("poisson(Tensor self, Generator? generator=None) -> Tensor", out=False, rule="like", variants="function",
    grad={"self": _zero})
 

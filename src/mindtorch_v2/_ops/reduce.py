@@ -518,7 +518,8 @@ op("_equal(Tensor self, Tensor other) -> Tensor", rule=lambda self, other: ((), 
    npu="aclnnEqual(self, other, out)")
 
 
-@composite("equal(Tensor self, Tensor other) -> bool", lacks="complex32", out=False, whole=True)
+@composite("equal(Tensor self, Tensor other) -> bool", lacks="complex32", out=False, whole=True,
+           batch=batching.without_rule("Batching rule not implemented for aten::equal. We could not generate a fallback."))
 def _equal(self: Tensor, other: Tensor) -> bool:
     """Whether both have the same shape and items."""
     if self.dtype is not other.dtype:
@@ -555,7 +556,9 @@ def _isclose(self: Tensor, other: Tensor, rtol: float, atol: float, equal_nan: b
 
 
 @composite("allclose(Tensor self, Tensor other, float rtol=1e-05, float atol=1e-08, bool equal_nan=False) -> bool",
-           out=False, whole=True)
+           out=False, whole=True, batch=batching.without_rule(
+               "vmap over torch.allclose isn't supported yet. Please file an issue at "
+               "https://github.com/pytorch/pytorch/issues if you need this feature."))
 def _allclose(self: Tensor, other: Tensor, rtol: float, atol: float, equal_nan: bool) -> bool:
     """Whether all items are close, as isclose says."""
     return bool(ops.isclose(self, other, rtol, atol, equal_nan).all())

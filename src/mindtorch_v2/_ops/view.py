@@ -131,7 +131,7 @@ def _reach(size: tuple[int, ...], stride: tuple[int, ...], offset: int) -> int:
 op("reshape(Tensor(a) self, SymInt[] shape) -> Tensor(a)",
    batch=batching.reshape, forward=forward.linear, out=False, native="reshape")
 op("clone(Tensor self, *, MemoryFormat? memory_format=None) -> Tensor",
-   batch=batching.leading, forward=forward.linear, out=False,
+   batch=batching.cloned, forward=forward.linear, out=False,
    native="clone", grad={"self": lambda g: g})
 op("_lazy_clone(Tensor self) -> Tensor",
    batch=batching.leading, forward=forward.linear, out=False, native="_lazy_clone", grad={"self": lambda g: g},

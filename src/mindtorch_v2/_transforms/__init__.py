@@ -19,6 +19,8 @@ def innermost() -> Vmap | None:
 
 def start(x: Any) -> Any:
     """x as the start of a graph of the innermost level, connected to the graph that it is part of."""
+    if not (x.is_floating_point() or x.is_complex()):
+        raise RuntimeError("only Tensors of floating point dtype can require gradients")
     level = innermost()
     if level is not None and not level.owns(x):
         made = level.wrap(x, False)

@@ -9,6 +9,7 @@ from mindtorch_v2 import _C
 from mindtorch_v2._C import TensorBase
 from mindtorch_v2._ops import batching
 from mindtorch_v2._ops.table import ops
+from mindtorch_v2._shape import broadcast
 from mindtorch_v2._tensor import Tensor, _disabled_torch_function_impl
 from mindtorch_v2._transforms.mapped_function import mapped_function
 
@@ -41,6 +42,8 @@ class BatchedTensor(Tensor):
     def __bool__(self) -> bool:
         if not self.batched:
             return bool(self.value)
+        if _C._in_level(self) and _C._in_transform():        # a level that differentiates sees it first
+            raise _data_dependent(_SEVERAL_REASONS)
         raise _data_dependent(
             "attempting to use a Tensor in some data-dependent control flow. We don't support "
             "that yet, please file an issue at https://github.com/pytorch/pytorch/issues .")
@@ -55,7 +58,8 @@ class BatchedTensor(Tensor):
     def _as_view(self, shape: Any) -> bool:
         """Whether reshape needs no copy."""
         size = (shape,) if isinstance(shape, int) else tuple(shape)
-        return self.value.reshape((self.level.size, *size) if self.batched else size)._is_view()
+        whole = (self.level.size, *size) if self.batched else size
+        return self.value._as_view(whole) if type(self.value) is BatchedTensor else self.value.reshape(whole)._is_view()
 
     def is_contiguous(self, memory_format: Any = None) -> bool:
         if memory_format not in (None, _C._named_constant("contiguous_format")):
@@ -87,6 +91,13 @@ class BatchedTensor(Tensor):
     def _take_view_(self, view: Any) -> Any:
         self.value._take_view_(view.value)
         return super()._take_view_(view)
+
+
+_SEVERAL_REASONS = (
+    "either (1) calling .item() on a Tensor or (2) attempting to use a Tensor in some data-dependent control flow or (3) "
+    "encountering this error in PyTorch internals. For (1): we don't support vmap over calling .item() on a Tensor, please try "
+    "to rewrite what you're doing with other operations. For (2): we don't support data-dependent control flow in vmap yet, "
+    "please file an issue at https://github.com/pytorch/pytorch/issues . For (3): please file an issue.")
 
 
 def _read(name: str) -> Callable[..., Any]:
@@ -252,6 +263,9 @@ class Vmap:
     def _answer(self, op: Any, row: Any, slots: tuple, values: list[Any], flags: list[Any], batch: bool) -> Any:
         changes = op.inplace_of is not None or row.mutates
         if changes and batch and flags[0] is not True:
+            if op.name in _BROADCAST:
+                whole = (self.size, *broadcast(slots[0].shape, slots[1].shape))
+                raise RuntimeError(f"output with shape {list(slots[0].shape)} doesn't match the broadcast shape {list(whole)}")
             raise RuntimeError(_cannot_hold(*_named_change(op, row, self.depth)))
         if isinstance(row.batching, batching.Rewrite):
             return self._inside(lambda: row.batching.body(*slots))
@@ -362,8 +376,10 @@ class Vmap:
             if same:                                         # numbers for one sample, written to all
                 place = ops.empty_like(values[0].select(0, 0))
                 values[0].copy_(_C._call_bound(op, row, (place, *values[1:])))
-            else:
+            elif row.batching in (None, batching.drawn_like):
                 result = _C._call_bound(op, row, tuple(values))
+            else:
+                result = row.batching(batching.Call(op, row, self.size, slots, values, flags))
             return slots[0] if changes else self._wrapped(result, True)
         return _C._call_recorded(op, row, slots, answer)
 
@@ -401,9 +417,12 @@ def _cannot_hold(name: str, where: str) -> str:
 
 
 # How torch names what cannot be written to a tensor that all samples share: words for arithmetic, the op's name where it
-# has a rule, else the fallback's.
-_ARITHMETIC = ("mul_", "sub_", "div_", "copy_", "masked_fill_", "logical_and_", "logical_or_", "logical_xor_")
-_WITH_RULES = ("fill", "index_put", "index_add", "index_fill")
+# has a rule, else the fallback's. A few ops broadcast, and then say that the result does not fit.
+_ARITHMETIC = ("mul_", "sub_", "div_", "copy_", "masked_fill_", "logical_and_", "logical_or_", "logical_xor_", "clamp_min_",
+               "clamp_max_")
+_BROADCAST = ("add_", "atan2_", "bitwise_and_", "bitwise_or_", "bitwise_xor_", "bitwise_left_shift_", "bitwise_right_shift_",
+              "copysign_", "gcd_", "lcm_")
+_WITH_RULES = ("fill", "index_put", "index_add", "index_fill", "scatter_add")
 
 
 def _named_change(op: Any, row: Any, depth: int) -> tuple[str, str]:

@@ -374,7 +374,7 @@ class UnpackedDualTensor(NamedTuple):
     tangent: Any
 
 
-class _DualLevel(Forward):
+class DualLevel(Forward):
     """The level of enter_dual_level; the transforms of the thread own it while it is open."""
 
     before: Any
@@ -382,15 +382,20 @@ class _DualLevel(Forward):
     of_a_function = False
 
 
-def _opened() -> _DualLevel | None:
-    return next((t for t in reversed(_C._transforms()) if isinstance(t, _DualLevel)), None)
+def _opened() -> DualLevel | None:
+    return next((t for t in reversed(_C._transforms()) if isinstance(t, DualLevel)), None)
+
+
+def refuse_nesting(kind: type[Forward]) -> None:
+    """Refuses to open a level where one of a kind is open: those of enter_dual_level and of torch.func do not mix."""
+    if any(isinstance(t, kind) for t in _C._transforms()):
+        raise RuntimeError("Nested forward mode AD is not supported at the moment")
 
 
 def enter_dual_level() -> int:
     """Opens a level; returns its number."""
-    if _opened() is not None:
-        raise RuntimeError("Nested forward mode AD is not supported at the moment")
-    level = _DualLevel()
+    refuse_nesting(Forward)
+    level = DualLevel()
     level.before = _C._push_transform(level)
     return 0
 
@@ -452,25 +457,24 @@ def _laid_out_as(tensor: Any, tangent: Any) -> Any:
 
 
 class _set_fwd_grad_enabled:
-    """Whether the open level follows tangents, at once and until the with block ends."""
+    """Whether the open levels follow tangents, at once and until the with block ends."""
 
     def __init__(self, mode: bool) -> None:
-        self.layer = _opened()
-        self.previous = self.layer is None or self.layer.follows
-        if self.layer is not None:
-            self.layer.follows = mode
+        self.previous = [(t, t.follows) for t in _C._transforms() if isinstance(t, Forward)]
+        for layer, _ in self.previous:
+            layer.follows = mode
 
     def __enter__(self) -> None:
         pass
 
     def __exit__(self, *exc: Any) -> None:
-        if self.layer is not None:
-            self.layer.follows = self.previous
+        for layer, follows in self.previous:
+            layer.follows = follows
 
 
 def _is_fwd_grad_enabled() -> bool:
     """Whether tangents are followed."""
-    layer = _opened()
+    layer = next((t for t in reversed(_C._transforms()) if isinstance(t, Forward)), None)
     return layer is None or layer.follows
 
 

@@ -135,7 +135,7 @@ class Graph:
     @compatibility(is_backward_compatible=False)
     def find_nodes(self, *, op: str, target: Target | None = None, sort: bool = True) -> list[Any]:
         """The nodes of a kind, in their order; of a target, where one is given."""
-        assert op != "call_function" or target is not None, "target must be provided for call_function op"
+        assert op != "call_function" or target is not None, "target must not be None for call_function op"
         return [n for n in self.nodes if n.op == op and (target is None or n.target == target)]
 
     @compatibility(is_backward_compatible=True)

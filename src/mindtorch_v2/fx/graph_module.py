@@ -280,8 +280,8 @@ class GraphModule(_Module):
             if getattr(torch.nn, type(module).__name__, None) is not type(module) or "\n" in shown:
                 unprintable.append(name)
                 torch.save(module, place / f"{name}.pt")
-                shown = f"torch.load(r'{place / f'{name}.pt'}', weights_only=False) # {shown.splitlines()[0]}"
-            lines.append(f"        setattr(self, '{name}', {shown})")
+                shown = f"torch.load(r'{place / f'{name}.pt'}', weights_only=False)) # {shown.replace(chr(10), ' ')}"
+            lines.append(f"        setattr(self, '{name}', {shown}" + ("" if name in unprintable else ")"))
         for name, buffer in self._buffers.items():
             if buffer is not None:
                 lines.append(f"        self.register_buffer('{name}', torch.empty({list(buffer.shape)}, "

@@ -212,6 +212,7 @@ class Node(_NodeBase):
     @compatibility(is_backward_compatible=True)
     def append(self, x: Node) -> None:
         """Moves x to the place after this node."""
+        assert self.graph == x.graph, "Attempting to move a Node into a different Graph"
         self._next._prepend(x)
 
     @property

@@ -123,7 +123,7 @@ class SubgraphMatcher:
     def _match_nodes(self, pn: Node, gn: Node, match: InternalMatch, node_name_match: str = "") -> bool:
         if pn in match.nodes_map:
             return match.nodes_map[pn] == gn
-        if gn in match.nodes_map.values() and pn.op != "placeholder":
+        if gn in match.nodes_map.values():
             return False
         if not self._nodes_are_equal(pn, gn, node_name_match):
             return False
