@@ -413,10 +413,12 @@ def functional_call(module: Any, parameter_and_buffer_dicts: Any, args: Any = No
         raise ValueError(f"Expected parameter_and_buffer_dicts to be a dict, or a list/tuple of dicts, but got {type(given)}")
     if isinstance(given, (list, tuple)):
         merged: dict[str, Tensor] = {}
+        if not all(isinstance(part, dict) for part in given):
+            raise ValueError("Expected all elements of parameter_and_buffer_dicts to be dictionaries")
         for part in given:
-            repeated = merged.keys() & part.keys()
+            repeated = [name for name in part if name in merged]
             if repeated:
-                raise ValueError(f"{sorted(repeated)} appeared in multiple dictionaries; behavior of functional call "
+                raise ValueError(f"{repeated} appeared in multiple dictionaries; behavior of functional call "
                                  "is ambiguous")
             merged |= part
         given = merged
@@ -434,6 +436,9 @@ def stack_module_state(models: Sequence[Any]) -> tuple[dict[str, Tensor], dict[s
         raise RuntimeError("stack_module_state: Expected all models to have the same training/eval mode.")
 
     def stacked(states: list[dict[str, Tensor]], grad: bool) -> dict[str, Tensor]:
+        for name, value in states[0].items():
+            if any(s[name].requires_grad != value.requires_grad for s in states):
+                raise RuntimeError(f"Expected {name} from each model to have the same .requires_grad")
         return {name: torch.stack([s[name] for s in states]).detach().requires_grad_(
             grad and states[0][name].requires_grad) for name in states[0]}
     return (stacked([dict(m.named_parameters()) for m in models], True),

@@ -96,6 +96,7 @@ def _adopt(TensorBase made, TensorBase source):
         make_version(source)
     share_version(made, source)
     made.view_version, made.creation, made.inference = source.view_version, source.creation, source.inference
+    made.birth = source.birth
     take_memory(made, source)
     made.requires, made.output_nr = source.requires, source.output_nr
     made.fn, made.base = source.fn, source.base  # last: the end of what was there may run Python

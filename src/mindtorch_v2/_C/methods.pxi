@@ -385,6 +385,11 @@ cdef class TensorMethods(TensorBase):
 
     def retain_grad(self) -> None:
         """Keeps .grad of this non-leaf tensor in backward."""
+        if (modes().transforms or modes().level) and in_transform():
+            raise RuntimeError(
+                "You are attempting to call Tensor.retain_grad() inside of a function being transformed by a functorch transform. "
+                "This is unsupported, please attempt to use the functorch transforms (e.g. grad, vjp, jacrev, jacfwd, hessian) or "
+                "call retain_grad() outside of a function being transformed instead.")
         if not needs_grad(self):
             raise RuntimeError("can't retain_grad on Tensor that has requires_grad=False")
         refresh_view(self)

@@ -375,7 +375,8 @@ def _multinomial_out(out: Tensor, *args: Any) -> Tensor:
 
 
 op("multinomial(Tensor self, SymInt num_samples, bool replacement=False, *, Generator? generator=None) -> Tensor",
-   batch=batching.drawn_by_row, rule=_multinomial_rule, out=_multinomial_out, npu="aclnnMultinomial(self, num_samples, replacement, seed, offset, out)")
+   batch=batching.drawn_by_row, rule=_multinomial_rule, out=_multinomial_out,
+   npu="aclnnMultinomial(self, num_samples, replacement, seed, offset, out)")
 op("poisson(Tensor self, Generator? generator=None) -> Tensor", out=False, rule="like", variants="function",
    grad={"self": _zero})
 

@@ -118,14 +118,16 @@ class TreeSpec:
         if self.type is None:
             return [tree]
         if _get_node_type(tree) is not self.type:
-            raise ValueError(f"Type mismatch; expected {self.type!r}, but got {type(tree)!r}.")
+            raise ValueError(f"Node type mismatch; expected {self.type!r}, but got {type(tree)!r}.")
         children, context = SUPPORTED_NODES[self.type].flatten_fn(tree)
         if len(children) != self.num_children:
             raise ValueError(f"Node arity mismatch; expected {self.num_children}, but got {len(children)}.")
         if self.type in STANDARD_DICT_TYPES and context != self.context:
             keys = self.context[1] if self.type is defaultdict else self.context
             if set(keys) != set(tree):
-                raise ValueError(f"Node keys mismatch; expected {keys!r}, but got {list(tree)!r}.")
+                words = [f"{word} key(s): {names}" for word, names in (("missing", set(keys) - set(tree)),
+                                                                       ("extra", set(tree) - set(keys))) if names]
+                raise ValueError(f"Node keys mismatch; {'; '.join(words)}.")
             children = [tree[k] for k in keys]
         return [leaf for spec, child in zip(self.children_specs, children) for leaf in spec.flatten_up_to(child)]
 

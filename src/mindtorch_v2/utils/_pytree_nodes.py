@@ -4,6 +4,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
+import warnings
 from collections import OrderedDict, defaultdict, deque, namedtuple
 from collections.abc import Callable, Hashable, Iterable
 from typing import Any, NamedTuple
@@ -106,6 +107,11 @@ _private_register_pytree_node = register_pytree_node
 def _register_pytree_node(cls: Any, flatten_fn: Any, unflatten_fn: Any, to_str_fn: Any = None, maybe_from_str_fn: Any = None,
                           **more: Any) -> None:
     """The older name; its functions for text are not used, as in torch."""
+    warnings.warn("`torch.utils._pytree._register_pytree_node` is deprecated. Please use "
+                  "`torch.utils._pytree.register_pytree_node` instead.", FutureWarning, stacklevel=2)
+    if cls in SUPPORTED_NODES:
+        warnings.warn(f"{cls} is already registered as pytree node. Overwriting the previous registration.", stacklevel=2)
+        del SUPPORTED_NODES[cls]
     register_pytree_node(cls, flatten_fn, unflatten_fn, **more)
 
 
@@ -121,8 +127,8 @@ def register_dataclass(cls: Any, *, field_names: list[str] | None = None, drop_f
                        serialized_type_name: str | None = None) -> None:
     """Makes a dataclass a container of its fields; those that are None are left out, as in torch."""
     if field_names is None and not dataclasses.is_dataclass(cls):
-        raise ValueError("field_names must be specified with a list of all fields used to initialize the class, as it is "
-                         "not a dataclass.")
+        raise ValueError(f"field_names must be specified with a list of all fields used to initialize {cls}, as it is not "
+                         "a dataclass.")
     given = [field.name for field in dataclasses.fields(cls)] if field_names is None else list(field_names)
     names = [name for name in given if name not in (drop_field_names or ())]
 

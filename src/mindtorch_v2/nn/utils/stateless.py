@@ -55,11 +55,17 @@ def _check_given(module: Module, places: dict[Any, Any], given: dict[str, Tensor
             continue
         if name == "":
             raise KeyError('tensor name can\'t be empty string ""')
-        owner = module
-        for part in name.split(".")[:-1]:
-            if part not in owner._modules:
+        owner: Any = module
+        *path, last = name.split(".")
+        for i, part in enumerate(path):
+            if not hasattr(owner, part):
                 raise AttributeError(f"{owner._get_name()} has no attribute `{part}`")
-            owner = owner._modules[part]
+            owner = getattr(owner, part)
+            if not isinstance(owner, Module):
+                raise TypeError(f"submodule `{'.'.join(path[:i + 1])}`: {owner} is not an instance of torch.nn.Module")
+        found = getattr(owner, last, None)
+        if found is not None and not isinstance(found, torch.Tensor):
+            raise TypeError(f"attribute `{name}`: {found} is not an instance of torch.Tensor")
 
 
 @contextmanager
