@@ -9,7 +9,7 @@ import mindtorch_v2 as torch
 
 Tensor = torch.Tensor
 _tree = torch.utils._pytree
-_transforms, _forward = torch._transforms, torch.autograd.forward_ad
+_transforms, _forward, _functional = torch._transforms, torch.autograd.forward_ad, torch._transforms.functional
 vmap, _name = torch._functorch.vmap.vmap, torch._functorch.vmap._get_name
 
 __all__ = ["debug_unwrap", "functional_call", "functionalize", "grad", "grad_and_value", "hessian", "jacfwd", "jacrev",
@@ -151,7 +151,7 @@ def grad_and_value(func: Callable[..., Any], argnums: int | tuple[int, ...] = 0,
             if value.is_complex():
                 raise RuntimeError(f"grad can be implicitly created only for real scalar outputs but got {value.dtype}")
             outer = traced.outer([value])
-            gradient = traced.back([value], [torch.ones_like(value)], outer)
+            gradient = traced.back([value], [torch.ones_like(value, memory_format=torch.preserve_format)], outer)
         value, aux = traced.ended((value, aux), outer)
         return (gradient, (value, aux)) if has_aux else (gradient, value)
     return wrapped
@@ -372,23 +372,41 @@ def hessian(func: Callable[..., Any], argnums: int | tuple[int, ...] = 0) -> Cal
 
 
 def functionalize(func: Callable[..., Any], *, remove: str = "mutations") -> Callable[..., Any]:
-    """A function that gives what func gives. Ops run as they are called: only a recording could show that in-place ops
-    and views were taken out, and that is refused."""
+    """A function that does what func does without in-place ops, for those that record it; remove="mutations_and_views": and
+    with copies in place of views. What func changes in its arguments is copied to them at the end."""
     if remove not in ("mutations", "mutations_and_views"):
-        raise RuntimeError(f"functionalize(f, remove='mutations'): received invalid argument for remove={remove}. Valid options "
-                           "are 'mutations' and 'mutations_and_views'")
+        raise RuntimeError(f"functionalize(f, remove='mutations'): received invalid argument for remove={remove}. {_REMOVED}")
 
     @functools.wraps(func)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
-        if any(type(mode).__name__ == "ProxyTorchDispatchMode" for mode in torch._C._dispatch_mode_stack()):
-            raise NotImplementedError("[torch.func.functionalize] a recorded program keeps its in-place ops and views")
-        return func(*args, **kwargs)
+        level = _functional.Functionalize(remove == "mutations_and_views")
+        given, spec = _tree.tree_flatten((args, kwargs))
+        before = torch._C._push_transform(level)
+        try:
+            inner = [level.wrap(x) if isinstance(x, torch.Tensor) else x for x in given]
+            positional, named = _tree.tree_unflatten(inner, spec)
+            outputs = func(*positional, **named)
+        finally:
+            torch._C._pop_transform(before)
+        result = _tree.tree_map_only(torch.Tensor, level.unwrap, outputs)
+        for x, seen in zip(given, inner, strict=True):
+            if isinstance(x, torch.Tensor) and seen.synced() is not x:
+                x.copy_(seen.value)
+        return result
     return wrapped
+
+
+_REMOVED = """Valid options are:
+     remove='mutations': all inplace and out= operators will be removed from the program, and replaced with their \
+out-of-place equivalents.
+     remove='mutations_and_views': In addition to the above, all aliasing operators {view} will be replaced with their \
+non-aliasing counterparts, {view}_copy.
+"""
 
 
 def debug_unwrap(tensor: Tensor, *, recurse: bool = True) -> Tensor:
     """The batch behind a tensor inside vmap; recurse: of all levels."""
-    while isinstance(tensor, _transforms.BatchedTensor):
+    while isinstance(tensor, (_transforms.BatchedTensor, _functional.FunctionalTensor)):
         tensor = tensor.value
         if not recurse:
             break

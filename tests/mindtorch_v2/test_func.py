@@ -304,3 +304,71 @@ def test_draws_of_a_tangent_and_of_two_levels(t):
 
 def test_samples_are_shown_with_their_levels() -> None:
     check_lines("seen = []\ntorch.vmap(torch.vmap(lambda x: seen.append(repr(x)) or x))(torch.arange(4.0).view(2, 2))\nseen")
+
+
+def _views_of_views(t: Any, x: Any) -> Any:
+    y = x.view(-1)
+    z = y.view(2, 4)
+    z.add_(1)
+    w = y[0:2]
+    w.mul_(3)
+    return x, y, z, w
+
+
+def _written(t: Any, x: Any) -> Any:
+    y = t.zeros(2, 4)
+    t.add(x.T, 1, out=y)
+    x.select(0, 1).fill_(2)
+    x.permute(1, 0).copy_(y)
+    return y * x.T
+
+
+def _beside(t: Any, x: Any) -> Any:
+    a, b = x.sin().split(2)
+    a.clamp_(0.2).relu_()
+    return a * b + x.unsqueeze(0).add_(1).squeeze(0)[2:]
+
+
+def _windows(t: Any, x: Any) -> Any:
+    x.as_strided((2,), (1,), 1).add_(10)
+    x.diagonal().mul_(2)
+    x.transpose(0, 1)[0].sub_(3)
+    return x.t()
+
+
+FUNCTIONAL = (_views_of_views, _written, _beside, _windows)
+
+
+@pytest.mark.parametrize("remove", ["mutations", "mutations_and_views"])
+@pytest.mark.parametrize("program", FUNCTIONAL)
+@twin
+def test_functionalized_programs_give_the_same(t, program, remove):
+    x, f = t.arange(8.0).view(4, 2), t.func.functionalize(lambda x: program(t, x), remove=remove)
+    changed = x.clone()
+    first = f(changed)
+    return first, changed, t.vmap(t.func.functionalize(lambda r: r.clone().add_(1).clamp_(2), remove=remove))(x)
+
+
+@pytest.mark.parametrize("program, remove", [(_views_of_views, "mutations"), (_views_of_views, "mutations_and_views"),
+                                             (_windows, "mutations")])
+@twin
+def test_derivatives_of_functionalized_programs(t, program, remove):
+    def total(results: Any) -> Any:
+        return sum(y.pow(2).sum() for y in t.utils._pytree.tree_leaves(results))
+    x, f = t.arange(8.0).view(4, 2), t.func.functionalize if t is mt else lambda fn, remove: fn      # torch's forget some writes
+    return (t.func.grad(lambda x: total(f(lambda x: program(t, x), remove=remove)(x.clone())))(x),
+            f(t.func.grad(lambda x: total(program(t, x.clone()))), remove=remove)(x))
+
+
+@pytest.mark.parametrize("remove", ["mutations", "mutations_and_views"])
+@pytest.mark.parametrize("program", [_views_of_views, _written, lambda t, x: t.zeros(4, 2).copy_(x)[0].mul_(x[1])])
+@twin
+def test_functionalized_programs_are_recorded_as(t, program, remove):
+    make_fx = __import__(t.__name__ + ".fx.experimental.proxy_tensor", fromlist=["make_fx"]).make_fx
+    graph = make_fx(t.func.functionalize(lambda x: program(t, x), remove=remove))(t.arange(8.0).view(4, 2))
+    return graph.code.replace("mindtorch_v2", "torch")
+
+
+@twin
+def test_in_place_ops_of_samples_that_backward_reads(t):
+    return t.vmap(t.func.grad(lambda x: x.sin().clamp_(0).relu_().sum()))(t.arange(6.0).view(2, 3))

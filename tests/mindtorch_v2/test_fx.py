@@ -16,7 +16,7 @@ import fx_programs
 import pytest
 import torch
 from torch.fx.passes.split_module import split_module as torch_split
-from twin import twin
+from twin import error, twin
 
 import mindtorch_v2
 
@@ -261,14 +261,27 @@ def test_a_class_takes_over_functions_of_nn() -> None:
 
 
 def test_a_graph_is_written_to_a_folder(tmp_path: Any) -> None:
-    traced = fx.symbolic_trace(mindtorch_v2.nn.Sequential(mindtorch_v2.nn.Linear(2, 2), mindtorch_v2.nn.ReLU()))
-    traced.to_folder(tmp_path / "net", "Net")
+    nn = mindtorch_v2.nn
+    traced = fx.symbolic_trace(nn.Sequential(nn.Linear(2, 2), nn.Sequential(nn.ReLU(), nn.Linear(2, 2))))
+    with pytest.warns(UserWarning, match="saved as pickled files"):
+        traced.to_folder(tmp_path / "net", "Net")
     script = "import sys, mindtorch_v2 as torch; sys.modules['torch'] = torch; sys.modules['torch.nn'] = torch.nn; " \
              "sys.modules['torch.fx'] = torch.fx; sys.modules['torch.fx._pytree'] = torch.fx._pytree; " \
              "sys.modules['torch.utils'] = torch.utils; sys.modules['torch.utils._pytree'] = torch.utils._pytree; " \
              "from net import Net; print(tuple(Net()(torch.ones(1, 2)).shape))"
     done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "(1, 2)"
+
+
+@twin
+def test_what_a_match_takes_and_symbolic_numbers(t):
+    def f(x, w):
+        return t.cat([w, w]).sum() + t.cat([w, x]).sum() + t.sym_max(t.sym_int(x), 1)
+    traced = t.fx.symbolic_trace(f)
+    t.fx.replace_pattern(traced, lambda a, b: t.cat([a, b]).sum(), lambda a, b: t.stack([a, b]))
+    node = traced.graph.find_nodes(op="placeholder")[0]
+    return public(traced.code), error(lambda: node.append(t.fx.Graph().placeholder("x")), 100), \
+        error(lambda: traced.graph.find_nodes(op="call_function"), 100)
 
 
 @twin

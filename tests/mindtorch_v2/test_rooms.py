@@ -240,7 +240,7 @@ MAX_NAMING = 5  # the row, its kernel, its body on an npu, its function in torch
 # Names of ops that are words of English, of Python, of torch's options ("mean", "linear") or of the core's rules too.
 WORDS = """copy_ add alias all any clone complex detach empty equal expand fill full gather index indices linear matmul max mean min mm mode norm
 positive range real relu scatter sum t take tanh threshold unfold values view where"""
-WORDS += " div floor mul round slice sub trace"
+WORDS += " copy div floor mul round slice sub trace zero"
 
 
 def strings_of(tree: ast.AST) -> Iterator[str]:

@@ -215,6 +215,7 @@ cdef str cpp_name(int dt)
 cdef ThreadStacks own_stacks()
 cdef bint is_captured(TensorBase t) except -1
 cdef bint in_transform() except -1
+cdef object unsupported_in_transform(str name, str more)
 cdef int refuse_backward() except -1
 cdef int device_code(str name) except -1
 cdef device device_object(int code, int number)

@@ -217,11 +217,7 @@ cdef class TensorMethods(TensorBase):
             raise TypeError("requires_grad_(): argument 'requires_grad' (position 1) must be bool, not "
                             f"{type(requires_grad).__name__}")
         if (modes().transforms or modes().level) and in_transform():
-            raise RuntimeError(
-                "You are attempting to call Tensor.requires_grad_() (or perhaps using torch.autograd.functional.* APIs) inside of "
-                "a function being transformed by a functorch transform. This is unsupported, please attempt to use the functorch "
-                "transforms (e.g. grad, vjp, jacrev, jacfwd, hessian) or call requires_grad_() outside of a function being "
-                "transformed instead.")
+            raise unsupported_in_transform("requires_grad_", " (or perhaps using torch.autograd.functional.* APIs)")
         refuse_integers(self, requires_grad, "floating point dtype")
         return self._requires_grad_(requires_grad)
 
@@ -386,10 +382,7 @@ cdef class TensorMethods(TensorBase):
     def retain_grad(self) -> None:
         """Keeps .grad of this non-leaf tensor in backward."""
         if (modes().transforms or modes().level) and in_transform():
-            raise RuntimeError(
-                "You are attempting to call Tensor.retain_grad() inside of a function being transformed by a functorch transform. "
-                "This is unsupported, please attempt to use the functorch transforms (e.g. grad, vjp, jacrev, jacfwd, hessian) or "
-                "call retain_grad() outside of a function being transformed instead.")
+            raise unsupported_in_transform("retain_grad", "")
         if not needs_grad(self):
             raise RuntimeError("can't retain_grad on Tensor that has requires_grad=False")
         refresh_view(self)

@@ -94,6 +94,13 @@ cdef int refuse_backward() except -1:
     return 0
 
 
+cdef object unsupported_in_transform(str name, str more):
+    """The error for a method that changes how a tensor takes part in autograd."""
+    return RuntimeError(f"You are attempting to call Tensor.{name}(){more} inside of a function being transformed by a functorch "
+                        "transform. This is unsupported, please attempt to use the functorch transforms (e.g. grad, vjp, jacrev, "
+                        f"jacfwd, hessian) or call {name}() outside of a function being transformed instead.")
+
+
 def _refuse_backward():
     if modes().transforms or modes().level:
         refuse_backward()

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from mindtorch_v2 import _C, _facade
+from mindtorch_v2._transforms import functional as functional
 from mindtorch_v2._transforms.batched import BatchedTensor, Vmap, fallback
 from mindtorch_v2.autograd.forward_ad import Forward
 
@@ -47,7 +48,8 @@ def _keep_tangents(x: Any, made: Any) -> None:
 
 def differentiated() -> bool:
     """Whether the open levels differentiate what is computed, gradients included: then those are recorded too."""
-    return any(isinstance(t, Forward) or isinstance(t, Vmap) and t.differentiated for t in _C._transforms())
+    return any(isinstance(t, Forward) or isinstance(t, (Vmap, functional.Functionalize)) and t.differentiated
+               for t in _C._transforms())
 
 
 def ended(x: Any, kept: Callable[[list[Any]], bool]) -> Any:
@@ -95,7 +97,7 @@ def _decrement() -> int:
 
 def _depth() -> int:
     """How many functions of torch.func and vmap run, one in another."""
-    return sum(isinstance(t, Vmap) for t in _C._transforms()) + _C._level_count()
+    return sum(t.is_level for t in _C._transforms()) + _C._level_count()
 
 
 def _current_level() -> int:

@@ -93,6 +93,11 @@ class BatchedTensor(Tensor):
         return super()._take_view_(view)
 
 
+def kept_for_backward(x: Any) -> Any:
+    """What an op computes with that then writes to x: another tensor, where backward will read it."""
+    return ops.clone(x) if x.requires_grad and _C._is_grad_enabled() else x
+
+
 _SEVERAL_REASONS = (
     "either (1) calling .item() on a Tensor or (2) attempting to use a Tensor in some data-dependent control flow or (3) "
     "encountering this error in PyTorch internals. For (1): we don't support vmap over calling .item() on a Tensor, please try "
@@ -146,12 +151,12 @@ class VmapInfo(NamedTuple):
 class Vmap:
     """One level of vmap: a layer that runs each op once for all samples."""
 
-    of_a_function = True
+    of_a_function = is_level = True
 
     def __init__(self, size: int, randomness: str = "error") -> None:
         self.size, self.randomness = size, randomness
         self.differentiated = False      # whether history is recorded below this level
-        self.depth = 1 + sum(isinstance(t, Vmap) for t in _C._transforms()) + _C._level_count()
+        self.depth = 1 + sum(t.is_level for t in _C._transforms()) + _C._level_count()
 
     # ---- tensors
     def wrap(self, value: Any, batched: bool = True) -> BatchedTensor:
@@ -306,8 +311,10 @@ class Vmap:
 
     def _body(self, op: Any, row: Any, slots: tuple) -> Any:
         """A composite: its parts are batched one by one; where it decides by values, sample by sample."""
+        def body() -> Any:
+            return row.body(*(slots if op.inplace_of is None else (kept_for_backward(slots[0]), *slots[1:])))
         try:
-            made = self._inside(lambda: row.body(*slots))
+            made = self._inside(body)
         except RuntimeError as error:
             if not hasattr(error, "data_dependent"):
                 raise

@@ -24,6 +24,7 @@ class Forward:
 
     follows = True                   # False: switched off for a while, results have no tangents
     of_a_function = True                 # torch.func's; not that of enter_dual_level
+    is_level = False                     # torch.func counts it as one that differentiates
 
     def __init__(self) -> None:
         self._noted: list[Any] = []

@@ -100,6 +100,24 @@ def _meta_copy(tensor: torch.Tensor) -> torch.Tensor:
         return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
 
 
+def _as_the_schema_says(func: Any, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
+    """Arguments as torch's calls have them below autograd: lists where the schema has lists, and where new memory would lie."""
+    parameters = func._schema.arguments
+    shown = tuple(list(a) if isinstance(a, tuple) else [a] if type(a) is int and _takes_list(p) else a
+                  for a, p in zip(args, parameters)) + args[len(parameters):]
+    names = [p.name for p in parameters]
+    if "pin_memory" not in names or func._opname in ("_to_copy", "to") or kwargs.get("layout") not in (None, torch.strided):
+        return shown, kwargs
+    named = {**kwargs, "pin_memory": kwargs.get("pin_memory") or False}
+    if not any(isinstance(a, torch.Tensor) for a in args):
+        named["device"] = torch.device(named.get("device") or torch.get_default_device())
+    return shown, {name: named[name] for name in names if name in named}
+
+
+def _takes_list(parameter: Any) -> bool:
+    return str(parameter.type).startswith("List[")
+
+
 class ProxyTorchDispatchMode(_Mode):
     """Runs every op and records it."""
 
@@ -124,8 +142,8 @@ class ProxyTorchDispatchMode(_Mode):
             if result is not NotImplemented:
                 return result
         name = self.tracer.graph._target_to_str(func.overloadpacket.__name__)
-        shown = tuple(list(a) if isinstance(a, tuple) else a for a in args)      # a schema has lists only
-        proxy = self.tracer.create_proxy("call_function", func, shown, kwargs, name=name)
+        shown, named = _as_the_schema_says(func, args, kwargs)
+        proxy = self.tracer.create_proxy("call_function", func, shown, named, name=name)
         result = func(*args, **kwargs)
         self.tracer.track_all(result, proxy)
         return result
