@@ -51,6 +51,8 @@ PROGRAMS = [
     "y=torch.ones(2,3,requires_grad=True).mean(1)\ny.grad_fn._saved_dim",
     "torch.autograd.functional.jacobian(lambda x: torch.ones(()).requires_grad_(), torch.ones(2), strict=True)",
     "torch.autograd.functional.hvp(lambda x: torch.ones(3), torch.ones(2), torch.ones(2), strict=True)",
+    "torch.autograd.gradcheck(lambda x: (x * 2, x.detach() * 2), torch.ones(2, dtype=torch.float64, requires_grad=True))",
+    "torch.autograd.gradcheck(lambda x: x.detach() * 2, torch.ones(2, dtype=torch.float64, requires_grad=True))",
     "@torch.no_grad()\nclass A:\n    def __init__(self): self.on=torch.is_grad_enabled()\nA().on",
 ]
 
@@ -58,6 +60,20 @@ PROGRAMS = [
 @pytest.mark.parametrize("program", PROGRAMS, ids=range(len(PROGRAMS)))
 def test_programs(program: str) -> None:
     twin.check_lines(program, message=True)
+
+
+@pytest.mark.parametrize("change", [
+    "transpose_(0, 1)", "t_()", "squeeze_(0)", "unsqueeze_(0)", "as_strided_((2,), (1,))",
+    "index_put_((torch.tensor([0]),), torch.ones(1, 3, dtype=torch.complex128))"])
+def test_tangents_follow_what_changes_in_place(change: str) -> None:
+    shape = (1, 3) if change.startswith("squeeze") else (2, 3)
+    twin.check_lines(f"""fw = torch.autograd.forward_ad
+x = torch.ones({shape}, dtype=torch.complex128)
+with fw.dual_level():
+    dual = fw.make_dual(x, torch.arange(x.numel()).reshape(x.shape) * (1 + 1j))
+    dual.{change}
+    p, t = fw.unpack_dual(dual)
+[p, t, t.shape]""")
 
 
 JVP = """class F(torch.autograd.Function):

@@ -246,6 +246,8 @@ def test_fake_tensors_have_shapes_and_no_values() -> None:
         net = mt.nn.Sequential(mt.nn.Conv2d(3, 8, 3), mt.nn.BatchNorm2d(8), mt.nn.ReLU(), mt.nn.Flatten(), mt.nn.Linear(392, 5))
         y = net(mt.randn(2, 3, 9, 9))
         on_npu = mt.empty(2, 3, device="npu") + 1
+        corner = mt.triu_indices(3, 3)
+    assert type(corner) is FakeTensor and corner.shape == (2, 6)
     assert type(y) is FakeTensor and y.shape == (2, 5) and y.requires_grad and on_npu.device == mt.device("npu:0")
     x = mode.from_tensor(mt.randn(2, 2, requires_grad=True))
     (x * 2).sum().backward()

@@ -65,6 +65,9 @@ MATRIX = "M = torch.eye(3, dtype=torch.float64)\n"
     "torch.linalg.cholesky_ex(M * float('nan'))[1]", "torch._int_mm(M.float(), M.float())",
     "torch.neg(M, out=torch.empty(3, 3))", "torch.abs(M.long(), out=torch.empty(3, 3))", "torch.floor(M, out=M.float())",
     "torch.nan_to_num(M, out=torch.empty(3, 3))", "torch.float_power(M, 2, out=torch.empty(3, 3))", "M.float().float_power_(2)",
+    "torch._refs.T(M[None])", "torch._refs.T(M[:2])",
+    "import warnings\nwith warnings.catch_warnings(record=True) as seen:\n    warnings.simplefilter('always')\n"
+    "    r = torch.tensordot(M, M, 1, out=M[0].clone())\n(r, len(seen))",
     "torch.lerp(M, M.float(), 0.5)", "pow(M, 2, 3)", "torch.linspace(torch.tensor(0., device='meta'), 1, 3, device='meta').shape"])
 def test_matrices_and_out(line: str) -> None:
     check_lines(MATRIX + line, message=True)

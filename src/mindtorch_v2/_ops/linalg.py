@@ -368,7 +368,7 @@ def tensordot(a: Tensor, b: Tensor, dims: int | tuple[list[int], ...] = 2, out: 
     if out.dtype is not made.dtype:
         raise RuntimeError(f"tensordot: Expected the output tensor to have dtype {word(made.dtype)}, but got an output tensor with "
                            f"dtype {word(out.dtype)}")
-    return out.resize_(made.shape).copy_(made)
+    return ops.view_copy(made, made.shape, out=out)
 
 
 def _count(x: Tensor, dims: list[int]) -> int:

@@ -48,6 +48,13 @@ class _Others:
     swap_axes = staticmethod(torch.swapaxes)
 
     @staticmethod
+    def T(a: torch.Tensor) -> torch.Tensor:
+        if a.dim() not in (0, 2):
+            raise RuntimeError("The use of `x.T` on tensors of dimension other than 0 or 2 to reverse their shape is not "
+                               "supported.")
+        return a.t()
+
+    @staticmethod
     def trunc_divide(a: Any, b: Any) -> Any:
         return torch.div(a, b, rounding_mode="trunc")
 
@@ -71,7 +78,7 @@ class _Conversions:
     complex, polar = staticmethod(torch.complex), staticmethod(torch.polar)
 
 
-__getattr__ = _reference("torch._refs", torch, _methods, torch.ops.aten, _Others)
+__getattr__ = _reference("torch._refs", _Others, torch, _methods, torch.ops.aten)
 linalg: Any
 special: Any
 fft: Any

@@ -149,7 +149,7 @@ class FakeTensorMode(_Mode):
             given, named = _pytree.tree_map(inner, args), _pytree.tree_map(inner, {k: v for k, v in kwargs.items()
                                                                                    if k != "out"})
             device = kwargs.get("device")
-            if device is not None or not places:
+            if device is not None or not places and any(a.name == "device" for a in func._schema.arguments):
                 named["device"] = "meta"
             place = torch.device(device) if device is not None else _common(func, places, args, kwargs)
             if "out" in kwargs:
@@ -162,7 +162,7 @@ class FakeTensorMode(_Mode):
                 return args[0]
             if "out" in kwargs:
                 return kwargs["out"]
-            return _pytree.tree_map_only(torch.Tensor, lambda x: self.wrap(x, place), result)
+            return _pytree.tree_map_only(torch.Tensor, lambda x: self.wrap(x if x.is_meta else x.to("meta"), place), result)
 
 
 def _without_items(tensor: Any) -> Any:

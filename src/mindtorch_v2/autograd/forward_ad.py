@@ -59,7 +59,7 @@ class Forward:
         if op.inplace_of is not None:
             return self._inside(lambda: slots[0].copy_(_C._call_bound(op.inplace_of, row, slots)))
         if row.is_composite and row.forward is None:
-            return self._inside(lambda: row.body(*slots))
+            return self._compose(row, slots, tangents)
         if row.mutates:
             return self._change(op, row, slots, tangents)
         result, slopes = self._derive(op, row, slots, tangents)
@@ -95,6 +95,17 @@ class Forward:
         for number, saved in node.reattach(bare, args):      # backward is differentiated too, and reads what forward saved
             if slopes[number] is not None and _differentiable(saved):
                 self.note(saved, slopes[number])
+        return result
+
+    def _compose(self, row: Any, slots: tuple, tangents: list[Any]) -> Any:
+        """The body of other ops, which follow tangents by themselves; where it gives its first argument other sizes or
+        strides, the tangent takes the same."""
+        before = (slots[0].shape, slots[0].stride()) if row.mutates else None
+        result = self._inside(lambda: row.body(*slots))
+        if before is not None and result is slots[0] and (result.shape, result.stride()) != before and tangents[0] is not None:
+            turned = tangents[0].view_as(tangents[0])
+            row.body(turned, *slots[1:])
+            self.note(result, turned)
         return result
 
     def _inside(self, body: Any) -> Any:
@@ -142,7 +153,7 @@ class Forward:
         if row.is_random or op.name in ("zero_", "fill_"):
             changed = None
         elif row.has_gradient and _is_linear(row):
-            changed = [_zero_like(s) if t is None and isinstance(s, TensorBase) and s.is_floating_point() else
+            changed = [_zero_like(s) if t is None and _differentiable(s) else
                        s if t is None or type(t) is tuple else t for s, t in zip(slots[1:], rest, strict=True)]
         else:
             raise NotImplementedError(f"Trying to use forward AD with {op.name} that does not support it because it has "
