@@ -110,6 +110,13 @@ REFUSED: dict[str, tuple[Any, ...]] = {  # what a kernel would never end with, r
     "aclnnFusedMatmul": (ONES(2, 3), ONES(2, 3), None, None, "relu", 0, ONES(2, 3)),
     "aclnnKlDivTargetBackward": (ONES(3, 4), ONES(2, 3), ONES(4), 0, False, ONES(4)),
     "aclnnTransQuantParamV2": (NONE, None, ONES(1).long()),
+    "aclnnEinsum": ([ONES(1, 2, 0, 4)], "none", ONES(4, 2)),
+    "aclnnMoeFinalizeRoutingV2": (ONES(4, 2), ONES(4).int(), None, None, None, None, NONE.int(), 0, ONES(4, 2)),
+    "aclnnRingAttentionUpdate": (
+        ONES(1, 1, 4), ONES(1, 3, 1, 8), ONES(1, 3, 1, 8), ONES(1, 1, 4), ONES(1, 3, 1, 8), ONES(1, 3, 1, 8), None, None,
+        ONES(1, 1, 4), ONES(1, 3, 1, 8), ONES(1, 3, 1, 8)),
+    "aclnnGatherPaKvCache": (
+        ONES(2, 4, 8), ONES(2, 4, 8), ONES(2, 2).int(), ONES(3).int(), ONES(4, 8), ONES(4, 8), None, None, False),
     "aclnnMoeGatingTopK": (ONES(1, 8), None, 2, 1, 2, 0, 0, 0, True, 1.0, 1e-20, ONES(1, 2), ONES(1, 2, dtype=torch.int32), None),
 }  # fmt: skip
 

@@ -79,8 +79,15 @@ void scatter(Run& r) {
 void check_gather(const Call& c) {
   expect_mode(c, 7);
   for (int i : {0, 1}) expect_cache(c, i, 7);
-  EXPECT(c.tensor(2).ndim == 2, "blockTables %s", describe(c.tensor(2)).c_str());
-  for (int i : {0, 1}) expect_same_dtype(c, i, i + 4);
+  const TensorMeta& tables = c.tensor(2);
+  EXPECT(tables.ndim == 2, "blockTables %s", describe(tables).c_str());
+  expect_numel(c, 3, tables.sizes[0] + (c.integer(8) ? 1 : 0));
+  if (has(c, 6)) expect_numel(c, 6, tables.sizes[0]);
+  for (int i : {0, 1}) {
+    EXPECT(c.tensor(i).numel() && c.tensor(i + 4).ndim, "%s %s, %s %s", c.row->args[i].name, describe(c.tensor(i)).c_str(),
+           c.row->args[i + 4].name, describe(c.tensor(i + 4)).c_str());
+    expect_same_dtype(c, i, i + 4);
+  }
 }
 void gather(Run& r) {
   const Value tables = whole(r, 2), lengths = whole(r, 3), offsets = has(r.call, 6) ? whole(r, 6) : Value();
@@ -94,6 +101,7 @@ void gather(Run& r) {
       const int64_t begin = ends ? lengths.ptr<int64_t>()[b] : 0;
       const int64_t n = ends ? lengths.ptr<int64_t>()[b + 1] - begin : lengths.ptr<int64_t>()[b];
       const int64_t skip = offsets.given() ? offsets.ptr<int64_t>()[b] : 0;
+      if (skip < 0) outside(r.call, skip, cache.count());
       for (int64_t t = skip; t < skip + n; ++t, ++to) {
         const int64_t in = t / block < tables.size(1) ? tables.ptr<int64_t>()[b * tables.size(1) + t / block] : -1;
         const int64_t at = in * block + t % block;

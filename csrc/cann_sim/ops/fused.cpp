@@ -244,6 +244,9 @@ void check_ring(const Call& c) {
   const std::string layout = c.given(7) && *c.string(7) ? c.string(7) : "SBH";
   if (layout != "SBH") refuse(561003, "%s with inputLayout %s is not computed: only SBH is", c.name(), layout.c_str());
   EXPECT(c.tensor(0).ndim == 3 && c.tensor(1).ndim == 4, "prevAttnOut must be [S, B, H], prevSoftmaxMax [B, N, S, 8]");
+  const TensorMeta &x = c.tensor(0), &m = c.tensor(1);
+  EXPECT(m.sizes[0] == x.sizes[1] && m.sizes[2] == x.sizes[0] && m.sizes[1] && m.sizes[3] && x.sizes[2] % m.sizes[1] == 0,
+         "prevSoftmaxMax %s for prevAttnOut %s", describe(m).c_str(), describe(x).c_str());
   const int out = argument(c, {"attnOutOut"});
   for (int i : {3, out}) expect_same_shape(c, i, 0);
   for (int i : {2, 4, 5, out + 1, out + 2}) expect_same_shape(c, i, 1);

@@ -74,6 +74,9 @@ struct Extents {
         int64_t n = c.tensors(0)[int64_t(i)].sizes[d];
         EXPECT(known < 0 || known == n || known == 1 || n == 1, "subscript %c has sizes %ld and %ld", e.in[i][d],
                long(known), long(n));
+        const size_t first = e.in[i].find(e.in[i][d]);
+        EXPECT(first == d || c.tensors(0)[int64_t(i)].sizes[first] == n, "subscript %c has sizes %ld and %ld in one operand", e.in[i][d],
+               long(c.tensors(0)[int64_t(i)].sizes[first]), long(n));
         known = known < 0 || known == 1 ? n : known;
       }
   }

@@ -268,6 +268,8 @@ void check_unpermute_map(const Call& c) {
          describe(out).c_str());
   EXPECT(out.sizes[0] > 0 && (c.integer(4) || c.tensor(1).numel() % out.sizes[0] == 0), "%s: sortedIndices %s does not fit", c.name(), describe(c.tensor(1)).c_str());
   if (c.integer(4)) expect_numel(c, 1, rows.sizes[0]);
+  for (int i : {7, 8})
+    if (has(c, i)) expect_numel(c, i, c.tensor(1).numel());
   if (has(c, 3)) EXPECT(c.tensor(3).ndim == 2 && c.tensor(3).sizes[0] == out.sizes[0] && (c.integer(4) || has(c, 2)), "%s: probs %s does not fit", c.name(),
                         describe(c.tensor(3)).c_str());
   if (has(c, 3) && has(c, 2)) expect_same_shape(c, 2, 3);
@@ -281,7 +283,10 @@ void unpermute_map(Run& r) {
     each_weight(whole(r, 2), [&](int64_t row, int64_t at) { if (row < rows.size(0)) weights.ptr<float>()[row] = probs.ptr<float>()[at]; });
   if (probs.given() && padded) {
     const int64_t experts = probs.size(1), capacity = std::max<int64_t>(n / experts, 1);
-    for (int64_t i = 0; i < n; ++i) weights.ptr<float>()[i] = probs.ptr<float>()[sorted.ptr<int64_t>()[i] * experts + i / capacity];
+    for (int64_t i = 0; i < n; ++i) {
+      const int64_t token = sorted.ptr<int64_t>()[i], expert = i / capacity;
+      if (token >= 0 && token < probs.size(0) && expert < experts) weights.ptr<float>()[i] = probs.ptr<float>()[token * experts + expert];
+    }
   }
   for (int64_t i = 0; i < n; ++i) {
     const int64_t row = padded ? i : sorted.ptr<int64_t>()[i], token = padded ? sorted.ptr<int64_t>()[i] : i / each;
@@ -311,6 +316,7 @@ void check_map_grad(const Call& c) {
   if (has(c, 8)) {
     expect_shape(c, 8, {c.integer(5), c.integer(4)});
     EXPECT(has(c, 1) && (c.integer(6) || has(c, 3)), "%s: the gradient of probs needs that of the rows, and routingMap", c.name());
+    if (!c.integer(6)) expect_shape(c, 3, {c.integer(5), c.integer(4)});
   }
 }
 void map_grad(Run& r) {
@@ -326,7 +332,10 @@ void map_grad(Run& r) {
   if (!has(c, 8)) return;
   const Value from = floats(r, 1), probs = full(r.tensor(8).shape(), mt::kFloat, 0);
   if (padded)
-    for (int64_t i = 0, capacity = std::max<int64_t>(n / experts, 1); i < n; ++i) probs.ptr<float>()[sorted.ptr<int64_t>()[i] * experts + i / capacity] = from.ptr<float>()[i];
+    for (int64_t i = 0, capacity = std::max<int64_t>(n / experts, 1); i < std::min(n, from.numel()); ++i) {
+      const int64_t token = sorted.ptr<int64_t>()[i], expert = i / capacity;
+      if (token >= 0 && token < probs.size(0) && expert < experts) probs.ptr<float>()[token * experts + expert] = from.ptr<float>()[i];
+    }
   else each_weight(whole(r, 3), [&](int64_t row, int64_t at) { if (row < from.numel()) probs.ptr<float>()[at] = from.ptr<float>()[row]; });
   copy(r.tensor(8), probs);
 }

@@ -63,7 +63,7 @@ Value normed(const Value& in, const Value& gamma, const Value& beta, double epsi
     const double rstd = 1 / std::sqrt(square + epsilon);
     for (int64_t i = 0; i < width; ++i)
       made.ptr<float>()[r * width + i] =
-          float((row[i] - mean) * rstd * g.ptr<float>()[i] + (b.given() ? b.ptr<float>()[i] : 0));
+          float((row[i] - mean) * rstd * g.ptr<float>()[g.numel() == 1 ? 0 : i] + (b.given() ? b.ptr<float>()[b.numel() == 1 ? 0 : i] : 0));
   }
   return made;
 }

@@ -51,7 +51,7 @@ void sort(Older& o) {
   const int64_t n = last.size(-1), rows = n ? last.numel() / n : 0;
   for (int64_t r = 0; r < rows; ++r) {
     float* row = last.ptr<float>() + r * n;
-    std::sort(row, row + n, [&](float a, float b) { return descending ? a > b : a < b; });
+    std::stable_sort(row, row + n, [&](float a, float b) { return descending ? a > b : a < b; });
   }
   copy(o.out(0).transpose(axis, -1), last);
 }
