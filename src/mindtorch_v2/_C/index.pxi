@@ -125,6 +125,8 @@ cdef int check_index(TensorBase self, int dim, object index, int shown) except -
 
 cdef tuple index_items(TensorBase self, object index):
     """The indices that an index stands for: a tuple's items, or itself."""
+    if isinstance(index, TensorBase):
+        return (index,)
     if isinstance(index, tuple):
         return index if type(index) is tuple else tuple(index)
     if isinstance(index, str) or is_index_sequence(index):
@@ -132,7 +134,7 @@ cdef tuple index_items(TensorBase self, object index):
                       "2.9; use x[tuple(seq)] instead of x[seq]. In pytorch 2.9 this will be interpreted as tensor index, "
                       "x[torch.tensor(seq)], which will result either in an error or a different result", UserWarning)
         return (index,) if isinstance(index, str) else tuple(index)
-    if self.rank == 0 and not isinstance(index, TensorBase):
+    if self.rank == 0:
         if isinstance(index, slice):
             slice_step(index)
             slice_bound(index.start)
