@@ -159,6 +159,25 @@ def test_a_suspended_communicator_works_again_when_all_resumed(two: Ranks) -> No
     assert two.code("HcclCommResume", two.comms[0]) == PARA
 
 
+def test_aborting_a_device_suspends_its_communicators(two: Ranks) -> None:
+    error, buffers = ctypes.c_int32(), two.buffers([torch.ones(200_000)] * 2)
+    assert two.launch(0, "HcclAllReduce", buffers[0], buffers[0], 200_000, 4, SUM) == 0  # rank 1 stays away
+    assert two.acl.aclrtDeviceTaskAbort(0, ctypes.c_uint32(600_000)) == 0
+    for rank, code in ((0, SUSPENDING), (1, 0)):
+        two.must("HcclGetCommAsyncError", two.comms[rank], ctypes.byref(error))
+        assert error.value == code
+    two.must("HcclCommSuspend", two.comms[1])
+    threads = [threading.Thread(target=two.must, args=("HcclCommResume", two.comms[r])) for r in range(2)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    two.synchronize()
+    for r in range(2):
+        assert two.launch(r, "HcclAllReduce", buffers[r], buffers[r], 8, 4, SUM) == 0, two.message()
+    assert two.synchronize() == [0, 0]
+
+
 # ---- memory that clients register --------------------------------------------------------------------------------
 
 
