@@ -53,6 +53,11 @@ PROGRAMS = [
     "torch.autograd.functional.hvp(lambda x: torch.ones(3), torch.ones(2), torch.ones(2), strict=True)",
     "torch.autograd.gradcheck(lambda x: (x * 2, x.detach() * 2), torch.ones(2, dtype=torch.float64, requires_grad=True))",
     "torch.autograd.gradcheck(lambda x: x.detach() * 2, torch.ones(2, dtype=torch.float64, requires_grad=True))",
+    *(f"seen=[]\nx=[torch.ones(2,requires_grad=True) for _ in range(5)]\n"
+      f"for i, p in enumerate(x): p.register_post_accumulate_grad_hook(lambda _, i=i: seen.append(i))\n{y}.sum().backward()\nseen"
+      for y in ("(x[0]*x[1])", "(x[0]+x[2]*x[1]-x[4]/x[3])", "torch.cat([x[1], x[1]*x[0], x[3]+x[2]])")),
+    "w=torch.ones(3,2,requires_grad=True)\ntorch.nn.functional.embedding_bag(torch.tensor([],dtype=torch.long), w, torch.tensor([0, 0]), "
+    "mode='max').sum().backward()\nw.grad",
     "@torch.no_grad()\nclass A:\n    def __init__(self): self.on=torch.is_grad_enabled()\nA().on",
 ]
 

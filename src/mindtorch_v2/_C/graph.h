@@ -103,12 +103,12 @@ class Graph {
     if (--v.dependencies > 0 || v.queued) return;
     v.queued = true;
     ready_.emplace_back(v.sequence, i);
-    std::push_heap(ready_.begin(), ready_.end());
+    std::push_heap(ready_.begin(), ready_.end(), earlier);
   }
   // -1: nothing is ready.
   int next() {
     if (ready_.empty()) return -1;
-    std::pop_heap(ready_.begin(), ready_.end());
+    std::pop_heap(ready_.begin(), ready_.end(), earlier);
     const int i = ready_.back().second;
     ready_.pop_back();
     return i;
@@ -136,6 +136,8 @@ class Graph {
   std::vector<int32_t> slots_;        // open addressing; empty: no index yet
   std::vector<int32_t> edges_;
   std::vector<std::pair<uint64_t, int32_t>> ready_;   // a heap
+  // By sequence alone: leaves have one in common, and take turns as they do in torch, whose queue is such a heap too.
+  static bool earlier(const std::pair<uint64_t, int32_t>& a, const std::pair<uint64_t, int32_t>& b) { return a.first < b.first; }
 
   size_t hash(PyObject* p) const {
     return size_t((reinterpret_cast<uintptr_t>(p) >> 4) * 0x9E3779B97F4A7C15ull >> 32) & (slots_.size() - 1);

@@ -138,11 +138,15 @@ cdef int linear_rule(TensorBase a, TensorBase w, object bias, OutSpec* out) exce
         rows = a.count // max(a.sizes[a.rank - 1], 1)
         raise RuntimeError(f"mat1 and mat2 shapes cannot be multiplied ({rows}x{a.sizes[a.rank - 1]} and "
                            f"{w.sizes[w.rank - 1]}x{w.sizes[0] if w.rank == 2 else 1})")
+    if a.dt != w.dt and bias is None:
+        raise RuntimeError(f"expected m1 and m2 to have the same dtype, but got: {type_name(a.dt)} != {type_name(w.dt)}")
     if a.dt != w.dt:
         raise RuntimeError(f"mat1 and mat2 must have the same dtype, but got {type_word(a.dt)} and {type_word(w.dt)}")
     if bias is not None and (<TensorBase>bias).dt != w.dt:
         raise RuntimeError(f"self and mat2 must have the same dtype, but got {type_word((<TensorBase>bias).dt)} and "
                            f"{type_word(w.dt)}")
+    if bias is not None and w.rank == 1 and (a.rank == 2 or (<TensorBase>bias).rank > 0):
+        raise RuntimeError("mat2 must be a matrix, got 1-D tensor")
     copy_dims(out.sizes, a.sizes, a.rank - 1)
     out.rank = a.rank - 1
     if w.rank == 2:

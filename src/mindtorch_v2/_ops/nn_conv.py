@@ -30,9 +30,22 @@ def _check_dims(name: str, n: int, **lists: Any) -> None:
 
 def _check_types(input: Tensor, weight: Tensor, bias: Tensor | None) -> None:
     for name, other in (("weight", weight), ("bias", bias)):
-        if other is not None and other.dtype is not input.dtype:
-            raise RuntimeError(f"Input type ({TYPE_NAMES[input.dtype._id]}) and {name} type "
-                               f"({TYPE_NAMES[other.dtype._id]}) should be the same")
+        if other is None or other.dtype is input.dtype:
+            continue
+        if name == "weight" and input.is_cpu:
+            raise RuntimeError(_weight_refused(input, other))
+        raise RuntimeError(f"Input type ({TYPE_NAMES[input.dtype._id]}) and {name} type "
+                           f"({TYPE_NAMES[other.dtype._id]}) should be the same")
+
+
+def _weight_refused(input: Tensor, weight: Tensor) -> str:
+    """What each of torch's kernels says of a weight of another dtype: oneDNN's serves bfloat16, and complex is taken apart."""
+    words = [_C.TYPE_WORDS[t.dtype._id] for t in (input, weight)]
+    if not input.is_complex() and words[0] != "BFloat16":
+        return f"expected scalar type {words[0]} but found {words[1]}"
+    kinds = [f"CPU{word}Type" if word.startswith(("Complex", "BFloat")) else f"torch.{word}Tensor" for word in words]
+    other = "" if input.is_complex() else " or input should be a MKLDNN tensor and weight is a dense tensor"
+    return f"Input type ({kinds[0]}) and weight type ({kinds[1]}) should be the same{other}"
 
 
 _SHORT_INTEGERS = frozenset(("uint8", "int8", "int16", "int32"))     # torch's kernels take int64 alone
@@ -57,7 +70,9 @@ def _conv_rule(input: Tensor, weight: Tensor, bias: Tensor | None, stride: Seque
     if min(stride) <= 0:
         raise RuntimeError("non-positive stride is not supported")
     if min(dilation) <= 0:
-        raise RuntimeError("dilation should be greater than zero")
+        told = [*([1] if n == 1 else []), *dilation]
+        axes = ", ".join(f"dilation_{axis}: {d}" for axis, d in zip(("depth", "height", "width")[-len(told):], told))
+        raise RuntimeError(f"dilation should be greater than zero, but got {axes if transposed else told}")
     if groups <= 0:
         raise RuntimeError("non-positive groups is not supported")
     if (transposed or max(dilation) > 1) and input.is_cpu and input.dtype._name in _SHORT_INTEGERS:
@@ -71,9 +86,9 @@ def _conv_shape(x: tuple[int, ...], w: tuple[int, ...], bias: Tensor | None, str
                 dilation: list[int], transposed: bool, output_padding: list[int], groups: int) -> tuple[int, ...]:
     n, outer = len(w) - 2, w[0]
     if outer < groups or outer % groups:
-        raise RuntimeError(f"Given groups={groups}, expected weight to be "
-                           f"{'divisible by' if outer >= groups else 'at least'} {groups} at dimension 0, but got "
-                           f"weight of size {list(w)} instead")
+        wrong, shown = ("divisible by", [list(w)]) if outer >= groups else ("at least", list(w))
+        raise RuntimeError(f"Given groups={groups}, expected weight to be {wrong} {groups} at dimension 0, but got weight of "
+                           f"size {shown} instead")
     wanted = outer if transposed else w[1] * groups
     if x[1] != wanted:
         kind = f"transposed={int(transposed)}, " if transposed else f"groups={groups}, "
@@ -81,7 +96,7 @@ def _conv_shape(x: tuple[int, ...], w: tuple[int, ...], bias: Tensor | None, str
                            f"but got {x[1]} channels instead")
     channels = w[1] * groups if transposed else outer
     if bias is not None and (bias.dim() != 1 or bias.size(0) != channels):
-        raise RuntimeError(f"Given {'transposed=1' if transposed else f'weight of size {list(w)}'}, expected bias to "
+        raise RuntimeError(f"Given {'transposed=1, ' if transposed else ''}weight of size {list(w)}, expected bias to "
                            f"be 1-dimensional with {channels} elements, but got bias of size "
                            f"{list(bias.shape)} instead")
     sizes = []

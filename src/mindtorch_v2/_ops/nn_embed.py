@@ -162,7 +162,7 @@ def _bag_maximum(weight: Tensor, indices: Tensor, offsets: Tensor, padding_idx: 
     empty = first == n
     safe = first.masked_fill(empty, 0)
     if n == 0:
-        return best, first.masked_fill(empty, 0)
+        return best + rows.sum(0), first.masked_fill(empty, 0)       # zeros, with a gradient of zeros
     out = rows.gather(0, safe).masked_fill(empty, 0)
     return out, indices.to(INT64)[safe].masked_fill(empty, 0)
 

@@ -10,6 +10,7 @@ from typing import Any
 from mindtorch_v2 import _C, _facade
 from mindtorch_v2._C import Node, TensorBase, _op_named
 
+__all__ = ["FunctionCtx", "BackwardCFunction", "FunctionMeta", "Function", "once_differentiable", "InplaceFunction"]
 _RELEASED = _C._core.RELEASED
 _PACKAGE = __name__.partition(".")[0]       # whose own functions keep what they need in any transform
 

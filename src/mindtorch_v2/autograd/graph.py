@@ -10,6 +10,10 @@ from typing import Any, NamedTuple
 from mindtorch_v2 import _C
 from mindtorch_v2._C import Node, RemovableHandle  # noqa: F401
 
+__all__ = ["saved_tensors_hooks", "save_on_cpu", "disable_saved_tensors_hooks", "register_multi_grad_hook",
+           "allow_mutation_on_saved_tensors", "Node", "GradientEdge", "get_gradient_edge", "increment_version",
+           "set_warn_on_accumulate_grad_stream_mismatch"]
+
 
 class saved_tensors_hooks:
     """Inside the block, pack(x) is kept in place of each tensor saved for backward, and unpack gives it back."""
@@ -183,6 +187,10 @@ class _MultiHandle:
 
     def __exit__(self, *exc: Any) -> None:
         self.remove()
+
+
+def set_warn_on_accumulate_grad_stream_mismatch(enabled: bool) -> None:
+    """Whether to warn where a gradient comes from another stream than .grad is added to on: nothing warns here."""
 
 
 def increment_version(tensor: Any) -> None:

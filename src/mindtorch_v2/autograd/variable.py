@@ -1,6 +1,7 @@
 """torch.autograd.Variable: the old name of a tensor that may require gradients."""
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -28,5 +29,8 @@ class Variable(metaclass=_VariableMeta):
     _execution_engine = _Engine()
 
     def __new__(cls, data: Any = None, requires_grad: bool = False, volatile: bool = False) -> Any:
+        if volatile:
+            warnings.warn("volatile was removed and now has no effect. Use `with torch.no_grad():` instead.", UserWarning,
+                          stacklevel=2)
         made = Tensor() if data is None else data.detach()
         return made.requires_grad_(requires_grad)
