@@ -143,6 +143,8 @@ def test_a_refusal_of_the_second_phase_is_the_clients_to_read(client: Client) ->
     """No exception leaves the stream's worker, and the device is sound."""
     answer = FourBits(client, torch.zeros(2), 40)
     assert "aclnnEqual" in client.expect_code(161002, "aclnnEqual", ONES(2), ONES(3), answer)
+    mask = torch.tensor([False, True, False])  # its places are known when it was read
+    client.expect_code(161002, "aclnnIndexPutImpl", torch.zeros(2, 3), [torch.tensor([1]), mask], ONES(3, 3), True, False)
     assert client.call("aclnnAbs", -ONES(2), torch.zeros(2)).equal(ONES(2))
     answer.free()
 

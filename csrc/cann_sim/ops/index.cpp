@@ -201,6 +201,17 @@ void check_index_put(const Call& c) {
 void index_put(Run& r) {
   if (!any_indexed(r.call.tensors(1)) || r.call.tensor(0).numel() == 0 || r.call.tensor(2).numel() == 0) return;
   std::vector<Value> all{r.tensor(0), r.tensor(2)}, indices = index_values(r, 1);
+  if (has_mask(r.call.tensors(1))) {  // whose places are known only now
+    std::vector<TensorMeta> places(indices.size());
+    for (size_t i = 0; i < indices.size(); ++i) {
+      if (indices[i].given() && !indices[i].numel()) return;
+      places[i].ndim = indices[i].ndim;
+      std::copy_n(indices[i].sizes, std::max(indices[i].ndim, 0), places[i].sizes);
+    }
+    const std::vector<int64_t> sizes = indexed_sizes(r.call.tensor(0), {places.data(), int64_t(places.size())});
+    EXPECT(broadcast_sizes(sizes, sizes_of(r.call.tensor(2))) == sizes, "values of %s do not broadcast to the indexed items",
+           describe(r.call.tensor(2)).c_str());
+  }
   all.insert(all.end(), indices.begin(), indices.end());
   call_kernel("index_put", all, {integer(int64_t(indices.size())), integer(r.call.integer(3))});
 }
