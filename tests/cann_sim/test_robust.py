@@ -110,6 +110,9 @@ REFUSED: dict[str, tuple[Any, ...]] = {  # what a kernel would never end with, r
     "aclnnFusedMatmul": (ONES(2, 3), ONES(2, 3), None, None, "relu", 0, ONES(2, 3)),
     "aclnnKlDivTargetBackward": (ONES(3, 4), ONES(2, 3), ONES(4), 0, False, ONES(4)),
     "aclnnTransQuantParamV2": (NONE, None, ONES(1).long()),
+    "aclnnMoeTokenPermuteWithRoutingMap": (ONES(2, 4), NONE.view(2, 0).bool(), None, 2, True, ONES(2, 4), None, ONES(2).int()),
+    "aclnnGroupedMatmulSwigluQuantWeightNZ": (
+        NONE.view(0, 4).char(), NONE.view(0, 4, 2).char(), None, None, NONE.view(0, 2), NONE, NONE.long(), NONE.view(0, 1).char(), NONE, None),
     "aclnnEinsum": ([ONES(1, 2, 0, 4)], "none", ONES(4, 2)),
     "aclnnMoeFinalizeRoutingV2": (ONES(4, 2), ONES(4).int(), None, None, None, None, NONE.int(), 0, ONES(4, 2)),
     "aclnnRingAttentionUpdate": (

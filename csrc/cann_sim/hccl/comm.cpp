@@ -105,7 +105,7 @@ int32_t suspend_all(int32_t device, aclrtDeviceTaskAbortStage stage, uint32_t, v
 }  // namespace
 
 int open_comm(const RootRecord& root, uint32_t ranks, uint32_t rank, const CommOptions& options, HcclComm* out) {
-  if (aclrtSetDeviceTaskAbortCallback("HCCL", suspend_all, nullptr)) refuse_hccl(HCCL_E_RUNTIME, "an abort of the device cannot be followed");
+  on_task_abort("cann_sim hccl", suspend_all, nullptr);
   auto comm = std::make_shared<Comm>(root, ranks, rank, current_device(), options);
   meet(*comm);
   Segment::close_root(root);

@@ -215,6 +215,7 @@ void check_routing_map(const Call& c) {
   EXPECT(x.ndim == 2 && map.ndim == 2, "tokens %s, routingMap %s", describe(x).c_str(), describe(map).c_str());
   EXPECT(map.sizes[0] == x.sizes[0] || map.sizes[1] == x.sizes[0], "routingMap %s for tokens %s", describe(map).c_str(),
          describe(x).c_str());
+  EXPECT(!c.integer(4) || map.sizes[0] * map.sizes[1] > 0, "dropAndPad needs experts: routingMap %s", describe(map).c_str());
   EXPECT(out.ndim == 2 && out.sizes[1] == x.sizes[1], "permuteTokensOut %s", describe(out).c_str());
   if (has(c, 2)) expect_numel(c, 2, map.numel());
   if (has(c, 2) && has(c, 6)) expect_numel(c, 6, out.sizes[0]);

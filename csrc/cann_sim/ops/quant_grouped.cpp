@@ -142,7 +142,9 @@ void expect_plain(const Call& c, const Swiglu& at) {
 void check_swiglu(const Call& c) {
   const Swiglu at(c);
   expect_plain(c, at);
+  EXPECT(c.tensors(at.weight).size(), "%s: no weight", c.name());
   const TensorMeta &x = c.tensor(0), &first = c.tensors(at.weight)[0];
+  EXPECT(x.ndim == 2 && x.dtype == ACL_INT8, "%s: x %s", c.name(), describe(x).c_str());
   int64_t experts = 0, scales = 0;
   for (const TensorMeta& w : c.tensors(at.weight)) {
     experts += w.ndim == 3 ? w.sizes[0] : 1;
@@ -152,7 +154,7 @@ void check_swiglu(const Call& c) {
   }
   for (const TensorMeta& s : c.tensors(at.scale)) scales += s.numel();
   const int64_t n = first.sizes[first.ndim - 1];
-  EXPECT(x.ndim == 2 && x.dtype == ACL_INT8, "%s: x %s", c.name(), describe(x).c_str());
+  EXPECT(experts > 0 && n > 0, "%s: weight %s", c.name(), describe(first).c_str());
   EXPECT(scales == experts * n && c.tensor(at.row_scale).numel() == x.sizes[0], "%s: %ld scales of weights, and xScale %s", c.name(),
          long(scales), describe(c.tensor(at.row_scale)).c_str());
   EXPECT(c.tensor(at.groups).numel() <= experts, "%s: more groups than experts", c.name());

@@ -6,9 +6,8 @@
 namespace cann_sim {
 namespace {
 
-using AbortCallback = int32_t (*)(int32_t device, aclrtDeviceTaskAbortStage stage, uint32_t timeout, void* args);
 struct Registered {
-  AbortCallback callback;
+  aclrtDeviceTaskAbortCallback callback;
   void* args;
 };
 std::mutex callbacks_mutex;
@@ -30,6 +29,13 @@ int tell(int32_t device, aclrtDeviceTaskAbortStage stage, uint32_t timeout) {
 }
 
 }  // namespace
+
+bool on_task_abort(const std::string& name, aclrtDeviceTaskAbortCallback callback, void* args) {
+  std::lock_guard<std::mutex> hold(callbacks_mutex);
+  if (callback) abort_callbacks()[name] = {callback, args};
+  return callback || abort_callbacks().erase(name);
+}
+
 }  // namespace cann_sim
 
 using namespace cann_sim;
@@ -88,9 +94,7 @@ aclError aclrtDeviceTaskAbort(int32_t deviceId, uint32_t timeout) {
 aclError aclrtSetDeviceTaskAbortCallback(const char* regName, aclrtDeviceTaskAbortCallback callback, void* args) {
   CANN_ENTRY("aclrtSetDeviceTaskAbortCallback");
   if (!regName) return fail(ACL_ERROR_INVALID_PARAM, "aclrtSetDeviceTaskAbortCallback: regName is NULL");
-  std::lock_guard<std::mutex> hold(callbacks_mutex);
-  if (callback) abort_callbacks()[regName] = {reinterpret_cast<AbortCallback>(callback), args};
-  else if (!abort_callbacks().erase(regName))
+  if (!on_task_abort(regName, callback, args))
     return fail(ACL_ERROR_RT_PARAM_INVALID, "aclrtSetDeviceTaskAbortCallback: '%s' is not registered", regName);
   return 0;
 }

@@ -44,6 +44,11 @@ struct Settings {
 };
 CANN_SIM_API const Settings& settings();
 
+// ---- aborts of a device's tasks (abort.cpp) ----------------------------------------------------------------
+// Who is told of them, by name; NULL takes one away. False: there was none of that name. aclrtSetDeviceTaskAbortCallback is the
+// client's way, and older versions lack it.
+CANN_SIM_API bool on_task_abort(const std::string& name, aclrtDeviceTaskAbortCallback callback, void* args);
+
 // ---- the record of calls (calls.cpp) ---------------------------------------------------------------------
 CANN_SIM_API bool recording();       // cheap
 CANN_SIM_API void record_call(const std::string& text);
