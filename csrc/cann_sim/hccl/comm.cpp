@@ -43,9 +43,24 @@ void Comm::abort(int code) {
   aborted = true;
 }
 
+namespace {
+
+// Aborting a device's tasks suspends its communicators: what they exchanged may be half a message.
+int32_t suspend_all(int32_t device, aclrtDeviceTaskAbortStage stage, uint32_t, void*) {
+  if (stage != ACL_RT_DEVICE_TASK_ABORT_PRE) return 0;
+  for (CommHandle* handle : comms().all()) {
+    const std::shared_ptr<Comm> comm = handle->comm;
+    if (comm->device == device) comm->error = HCCL_E_SUSPENDING, comm->aborted = true;
+  }
+  return 0;
+}
+
+}  // namespace
+
 Handles<CommHandle>& comms() {
   static auto* pool = [] {  // never destroyed: tasks may end after static destruction
     count_at_finalize("communicators", [] { return comms().live(); });
+    on_task_abort("cann_sim hccl", suspend_all, nullptr);
     return new Handles<CommHandle>(4096);
   }();
   return *pool;
@@ -92,20 +107,9 @@ void meet(Comm& comm) {
   refuse_hccl(HCCL_E_TIMEOUT, "not all of " + std::to_string(comm.ranks) + " ranks came within HCCL_CONNECT_TIMEOUT");
 }
 
-// Aborting a device's tasks suspends its communicators: what they exchanged may be half a message.
-int32_t suspend_all(int32_t device, aclrtDeviceTaskAbortStage stage, uint32_t, void*) {
-  if (stage != ACL_RT_DEVICE_TASK_ABORT_PRE) return 0;
-  for (CommHandle* handle : comms().all()) {
-    const std::shared_ptr<Comm> comm = handle->comm;
-    if (comm->device == device) comm->error = HCCL_E_SUSPENDING, comm->aborted = true;
-  }
-  return 0;
-}
-
 }  // namespace
 
 int open_comm(const RootRecord& root, uint32_t ranks, uint32_t rank, const CommOptions& options, HcclComm* out) {
-  on_task_abort("cann_sim hccl", suspend_all, nullptr);
   auto comm = std::make_shared<Comm>(root, ranks, rank, current_device(), options);
   meet(*comm);
   Segment::close_root(root);
