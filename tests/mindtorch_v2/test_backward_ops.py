@@ -110,3 +110,71 @@ def test_a_recorded_gradient_of_a_convolution_is_torch_s_op() -> None:
     x, w = (mindtorch_v2.ones(shape, requires_grad=True) for shape in ((1, 2, 4, 4), (3, 2, 2, 2)))
     targets = [str(node.target) for node in make_fx(gradient)(x, w).graph.nodes]
     assert "aten.convolution_backward.default" in targets and "aten._convolution_backward.default" not in targets
+
+
+# ---- distances of pairs of rows -------------------------------------------------------------------------------------
+SHAPES = [((4, 3), (5, 3)), ((40, 70), (33, 70)), ((65, 2), (64, 2)), ((2, 1, 7, 130), (3, 20, 130)), ((3, 9, 1), (9, 1)),
+          ((0, 3), (4, 3)), ((4, 0), (5, 0))]
+
+
+def _distances(library: Any, function: str, p: float, given: list[np.ndarray]) -> list[Any]:
+    """The distances, the gradients of the inputs, and the name of the node."""
+    inputs = [library.tensor(x).requires_grad_() for x in given]
+    if function == "cdist":
+        result = library.cdist(*inputs, p, "donot_use_mm_for_euclid_dist")
+    else:
+        result = library.nn.functional.pdist(*inputs, p)
+    weights = library.linspace(-1, 2, result.numel(), dtype=result.dtype).reshape(result.shape)
+    return [x.detach().numpy() for x in (result, *library.autograd.grad(result, inputs, weights))]
+
+
+@pytest.mark.parametrize("p", [0.0, 0.5, 1.0, 1.3, 2.0, 3.0, float("inf")])
+@pytest.mark.parametrize("dtype, within", [("float32", 5e-4), ("float64", 1e-9)])
+def test_distances(p: float, dtype: str, within: float) -> None:
+    made = np.random.default_rng(1)
+    for sizes in SHAPES:
+        x, y = (made.standard_normal(size).astype(dtype) for size in sizes)
+        y.reshape(-1)[:3] = x.reshape(-1)[:3] if x.size and y.size else 0      # a difference of 0, and a row that is the same
+        calls: list[tuple[str, list[np.ndarray]]] = [("cdist", [x, y])]
+        calls += [("pdist", [row]) for row in (x, y) if row.ndim == 2 and len(row)]   # PyTorch crashes
+        for function, given in calls:
+            for ours, theirs in zip(*(_distances(library, function, p, given) for library in (mindtorch_v2, torch)), strict=True):
+                np.testing.assert_allclose(ours, theirs, rtol=within, atol=within, err_msg=f"{function} {sizes}")
+        if x.size and y.size:
+            differences = mindtorch_v2.tensor(x).unsqueeze(-2) - mindtorch_v2.tensor(y).unsqueeze(-3)
+            np.testing.assert_allclose(mindtorch_v2.cdist(mindtorch_v2.tensor(x), mindtorch_v2.tensor(y), p).numpy(),
+                                       mindtorch_v2.linalg.vector_norm(differences, p, -1).numpy(), rtol=within, atol=5e-3)
+
+
+@pytest.mark.parametrize("p", [0.0, 1.0, 1.5, 2.0])
+@pytest.mark.parametrize("function", ["cdist", "pdist"])
+def test_distances_of_values_that_are_not_finite(function: str, p: float) -> None:
+    nan, inf = float("nan"), float("inf")
+    x = np.array([[nan, 1.0], [0, 0], [inf, 1], [1, 2], [1, nan]])
+    given = [x, np.array([[0.0, 0], [inf, 1], [1, 2]])] if function == "cdist" else [x]
+    for ours, theirs in zip(*(_distances(library, function, p, given) for library in (mindtorch_v2, torch)), strict=True):
+        np.testing.assert_allclose(ours, theirs)
+
+
+@pytest.mark.parametrize("function", ["cdist", "pdist"])
+def test_distances_have_no_second_derivative(function: str) -> None:
+    said = []
+    for library in (mindtorch_v2, torch):
+        x = library.ones(3, 2, requires_grad=True)
+        result = library.cdist(x, x + 1, 1.0) if function == "cdist" else library.nn.functional.pdist(x, 1.0)
+        slope, = library.autograd.grad(result.sum(), x, create_graph=True)
+        with pytest.raises(NotImplementedError) as refused:
+            slope.sum().backward()
+        said.append((type(result.grad_fn).__name__, str(refused.value)))
+    assert said[0] == said[1]
+
+
+def test_distances_over_a_batch() -> None:
+    def slopes(library: Any, dims: tuple[int | None, int | None]) -> Any:
+        x, y = (library.linspace(-1, 2, 24).reshape(3, 4, 2).sin(), library.linspace(0, 9, 30).reshape(3, 5, 2).sin())
+        taken = [v if d == 0 else v[0] for v, d in zip((x, y), dims)]
+        call = library.func.grad(lambda a, b: library.cdist(a, b, 1.5).square().sum(), (0, 1))
+        return [g.numpy() for g in library.vmap(call, dims)(*taken)]
+    for dims in ((0, 0), (0, None), (None, 0)):
+        for ours, theirs in zip(slopes(mindtorch_v2, dims), slopes(torch, dims), strict=True):
+            np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)

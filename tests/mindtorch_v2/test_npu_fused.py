@@ -205,7 +205,8 @@ def test_op_and_body_agree(npu: Any, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name, (*_, backward) in CASES.items()
-                                  if backward != "-" and name not in ("rrelu", "ctc_loss", "clamp")])
+                                  if backward != "-" and name not in ("rrelu", "ctc_loss", "clamp",
+                                                                              "cdist")])        # none on a cpu, as in torch
 def test_second_derivatives(npu: Any, name: str) -> None:
     agree(outcome(name, "npu", 2), outcome(name, "cpu", 2))
 

@@ -259,6 +259,8 @@ def _pdist_forward(self: Tensor, p: float) -> Tensor:
 @composite("_pdist_backward(Tensor grad, Tensor self, float p, Tensor pdist) -> Tensor", variants="")
 def _pdist_backward(grad: Tensor, self: Tensor, p: float, pdist: Tensor) -> Tensor:
     n, out = self.size(0), ops.zeros_like(self)
+    if self.is_cpu and self.dtype.itemsize >= 4 and grad.dtype is self.dtype is pdist.dtype:
+        return ops._pdist_slopes(grad, self, p, pdist)
     if p == 0 or n < 2 or not self.numel():
         return out
     first, second = ops.triu_indices(n, n, 1, device=self.device)

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from mindtorch_v2._C import TensorBase
 from mindtorch_v2._ops.batching import Call, Recall, Rule, _map, _shift
 from mindtorch_v2._ops.table import ops
 
@@ -137,6 +138,18 @@ def embedding_slope(call: Call) -> Any:
     offsets = ops.arange(call.size, device=g.device).view(call.size, *(1,) * (indices.dim() - 1)) * n
     made = ops.embedding_dense_backward(g, indices + offsets, call.size * n, -1, False)
     return made.reshape(call.size, n, g.shape[-1])
+
+
+def paired(call: Call) -> Any:
+    """Rows beside rows, whose dims in front broadcast; what has the shape of the result has all of them."""
+    rank = max(x.dim() for x in call.shown if isinstance(x, TensorBase))
+    for name in call.names:
+        value = call[name]
+        if name in ("grad", "cdist"):
+            call[name] = call.full(name)
+        elif isinstance(value, TensorBase) and call.is_batched(name):
+            call[name] = value[(slice(None), *(None,) * (rank - call.rank(name)))]
+    return call.run()
 
 
 # ---- layers over (N, C, ...) ----------------------------------------------------------------------------------------

@@ -2,11 +2,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
 
 from mindtorch_v2 import _C
 from mindtorch_v2._C import _core as core
+from mindtorch_v2._ops import batching, batching_nn, forward
 from mindtorch_v2._ops.nn_loss import pair_loss, pair_slope, reduced_loss, share
 from mindtorch_v2._ops.reduce import INT64, _norm_grad, word
 from mindtorch_v2._ops.table import Spec, composite, op, ops
@@ -61,7 +62,7 @@ def _check_cdist(x1: Tensor, x2: Tensor, p: float, compute_mode: str | None) -> 
     _check_float("cdist", x2)
     if x1.size(-1) != x2.size(-1):
         raise RuntimeError(f"X1 and X2 must have the same number of columns. X1: {x1.size(-1)} X2: {x2.size(-1)}")
-    if p < 0:
+    if not p >= 0:                               # nor NaN
         raise RuntimeError("cdist only supports non-negative p values")
     if compute_mode not in _CDIST_MODES:
         raise ValueError(f"{compute_mode} is not a valid value for compute_mode")
@@ -85,10 +86,60 @@ def _cdist_slope(grad: Tensor, x1: Tensor, x2: Tensor, p: float, cdist: Tensor) 
     return found and ((*found[0][:-1], x1.size(-1)), x1.dtype)
 
 
+def _no_second(name: str) -> Callable[..., Any]:
+    def formula(g: Tensor) -> NoReturn:
+        raise NotImplementedError(f"the derivative for '{name}' is not implemented.")
+    return formula
+
+
+def _apart(x1: Tensor, x2: Tensor, p: float) -> Spec:
+    _check_cdist(x1, x2, p, None)
+    return (*broadcast(x1.shape[:-2], x2.shape[:-2]), x1.size(-2), x2.size(-2)), x1.dtype
+
+
+def _slopes(grad: Tensor, x1: Tensor, x2: Tensor, p: float, cdist: Tensor) -> Spec:
+    shape, given = _apart(x1, x2, p)[0], tuple(grad.shape)                # what is given may have dims in front
+    if given != tuple(cdist.shape) or given[-2:] != shape[-2:] or (*broadcast(given[:-2], shape[:-2]),) != given[:-2]:
+        raise RuntimeError(f"[_cdist_backward] expected grad and cdist of {list(shape)}, got {list(given)} and "
+                           f"{list(cdist.shape)}")
+    return (*given[:-1], x1.size(-1)), x1.dtype
+
+
+def _pairs(self: Tensor, p: float) -> Spec:
+    if self.dim() < 2:
+        raise RuntimeError(f"pdist only supports 2D tensors, got: {self.dim()}D")
+    return (*self.shape[:-2], self.size(-2) * (self.size(-2) - 1) // 2), self.dtype
+
+
+def _pair_slopes(grad: Tensor, self: Tensor, p: float, pdist: Tensor) -> Spec:
+    shape = _pairs(self, p)[0]
+    if not tuple(grad.shape) == tuple(pdist.shape) == tuple(shape):
+        raise RuntimeError(f"[_pdist_backward] expected grad and pdist of {list(shape)}, got {list(grad.shape)} and "
+                           f"{list(pdist.shape)}")
+    return self.shape, self.dtype
+
+
+# Kernels that make the differences pair by pair. As in torch they have no second derivative.
+op("_cdist_slopes(Tensor grad, Tensor x1, Tensor x2, float p, Tensor cdist) -> Tensor", variants="",
+   batch=batching_nn.paired, rule=_slopes,
+   grad=dict.fromkeys(("grad", "x1", "x2", "cdist"), _no_second("_cdist_backward")))
+op("_cdist_apart(Tensor x1, Tensor x2, float p) -> Tensor", variants="", batch=batching_nn.paired, rule=_apart,
+   forward=forward.refused("_cdist_forward"),
+   grad={"x1": lambda g, x1, x2, p, result: ops._cdist_backward(g, x1, x2, p, result),
+         "x2": lambda g, x1, x2, p, result: ops._cdist_backward(g.mT, x2, x1, p, result.mT)})
+op("_pdist_slopes(Tensor grad, Tensor self, float p, Tensor pdist) -> Tensor", variants="", batch=batching.leading,
+   rule=_pair_slopes, grad=dict.fromkeys(("grad", "self", "pdist"), _no_second("_pdist_backward")))
+op("_pdist_apart(Tensor self, float p) -> Tensor", variants="", batch=batching.leading, rule=_pairs,
+   forward=forward.refused("_pdist_forward"),
+   grad={"self": lambda g, self, p, result: ops._pdist_backward(g, self, p, result)})
+
+
 @composite("_cdist_backward(Tensor grad, Tensor x1, Tensor x2, float p, Tensor cdist) -> Tensor", variants="function",
            rule=_cdist_slope, npu="aclnnCdistBackward(grad, x1, x2, cdist, p, out)")
 def _cdist_backward(grad: Tensor, x1: Tensor, x2: Tensor, p: float, cdist: Tensor) -> Tensor:
     """The gradient toward x1."""
+    if x1.is_cpu and x1.dtype.itemsize >= 4 and grad.dtype is x1.dtype is x2.dtype is cdist.dtype:
+        return ops._cdist_slopes(grad, x1, x2, p, cdist)
     differences = x1.unsqueeze(-2) - x2.unsqueeze(-3)
     return _norm_grad(grad, differences, p, (-1,), False, cdist).sum(-2)
 
@@ -112,6 +163,8 @@ def _cdist(x1: Tensor, x2: Tensor, p: float, compute_mode: str | None) -> Tensor
         return square.masked_fill(near, 1).sqrt().masked_fill(near, 0)
     if x1.dtype.itemsize < 4 and x1.is_cpu:
         raise NotImplementedError(f'"cdist" not implemented for \'{word(x1.dtype)}\'')
+    if x1.is_cpu and x1.dtype is x2.dtype:
+        return ops._cdist_apart(x1, x2, p)
     if x1.size(-1) == 0 or x1.numel() == 0 or x2.numel() == 0:
         return (x1.sum(-1).unsqueeze(-1) + x2.sum(-1).unsqueeze(-2)) * 0
     return ops.linalg_vector_norm(x1.unsqueeze(-2) - x2.unsqueeze(-3), p, -1)
@@ -122,7 +175,7 @@ def _pdist_rule(self: Tensor, p: float) -> Spec:
         raise RuntimeError(f"pdist only supports 2D tensors, got: {self.dim()}D")
     if not self.is_floating_point():
         raise RuntimeError("pdist only supports floating-point dtypes")
-    if p < 0:
+    if not p >= 0:                               # nor NaN
         raise RuntimeError("pdist only supports non-negative p values")
     return (self.size(0) * (self.size(0) - 1) // 2,), self.dtype
 
@@ -133,6 +186,8 @@ def _pdist_rule(self: Tensor, p: float) -> Spec:
 def _pdist(self: Tensor, p: float) -> Tensor:
     """The p-norm of the difference of every two rows."""
     _pdist_rule(self, p)
+    if self.is_cpu and self.dtype.itemsize >= 4:
+        return ops._pdist_apart(self, p)
     n = self.size(0)
     if n < 2 or self.size(1) == 0:
         return self.sum() * 0 + self.new_zeros((n * (n - 1) // 2,))

@@ -38,6 +38,8 @@ _NODES = {                             # where torch counts otherwise than by th
     "_index_put_list_": "IndexPutBackward0", "_bag": "EmbeddingBagBackward0", "_smooth_l1": "SmoothL1LossBackward0",
     "_bce": "BinaryCrossEntropyBackward0", "_bce_logits": "BinaryCrossEntropyWithLogitsBackward0", "relu6": "HardtanhBackward0",
     "_dropout": "MulBackward0", "_matrix_exp": "LinalgMatrixExpBackward0", "prelu": "PreluKernelBackward0",
+    "_cdist_apart": "CdistBackward0", "_cdist_slopes": "CdistBackwardBackward0",
+    "_pdist_apart": "PdistBackward0", "_pdist_slopes": "PdistBackwardBackward0",
 }
 
 
