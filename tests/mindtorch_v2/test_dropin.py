@@ -39,7 +39,7 @@ known = (torch.Tensor, torch.dtype, torch.device, torch.Size, torch.layout, torc
 assert {cls.__module__ for cls in known} == {"torch"}, [cls.__module__ for cls in known]
 assert repr(torch.device) == "<class 'torch.device'>" and repr(torch.Tensor) == "<class 'torch.Tensor'>"
 assert nn.Linear.__module__ == "torch.nn.modules.linear" and torch.add.__module__ == "torch"
-assert torch.linalg.LinAlgError.__module__ == "torch.linalg"
+assert torch.linalg.LinAlgError.__module__ == "torch._C" and torch.linalg.LinAlgError.__name__ == "_LinAlgError"
 for value in (torch.ones(2), nn.Linear(2, 3), torch.float32, torch.device("cpu"), torch.Size([2]), torch.Tensor,
               nn.functional.relu, torch.add, nn.Parameter(torch.ones(1)), torch.float32.__class__,
               torch.optim.SGD([nn.Parameter(torch.ones(1))], lr=1), torch.tensor([1j])):

@@ -317,3 +317,15 @@ def test_levels_are_counted(t: Any) -> Any:
     t.func.grad(lambda x: t.func.grad(f)(x).sum())(x)
     t.func.jvp(f, (x,), (x,))
     return seen, core.maybe_current_level(), core.is_gradtrackingtensor(x), t._C._are_functorch_transforms_active()
+
+
+@pytest.mark.parametrize("line", [
+    "torch.cdist(x, y)", "torch.nn.functional.pdist(x)", "torch.cholesky(x @ x.mT + torch.eye(3))", "torch.igamma(x, y)",
+    "x.index_reduce(0, index, y[:2], 'prod')", "torch.segment_reduce(x, 'sum', lengths=torch.tensor([2, 1]))",
+    "torch.nn.functional.embedding_bag(index[None], x)", "torch.nn.functional.multi_margin_loss(x, torch.tensor([0, 1, 2]))",
+    "torch.nn.functional.grid_sample(x[None, None], torch.zeros(1, 2, 2, 2))", "torch.ormqr(x, x[0], x)", "torch.geqrf(x)[0]",
+    "torch.nn.functional.ctc_loss(x[:, None].log_softmax(2), torch.tensor([[1]]), (3,), (1,))", "torch.special.zeta(y + 2, x)",
+    "torch._standard_gamma(x)"])
+def test_ops_without_a_forward_derivative(line: str) -> None:
+    check_lines("x, y, index = torch.rand(3, 3), torch.rand(3, 3), torch.tensor([0, 2])\n"
+                f"torch.func.jvp(lambda x: {line}, (x,), (x,))", message=True)

@@ -169,7 +169,13 @@ def test_forward_over_reverse_is_reverse_over_reverse(name: str) -> None:
     except RuntimeError as error:
         pytest.skip(f"no second derivative: {str(error)[:60]}")
     numbers = tuple(range(len(inputs)))
-    got = mt.func.jvp(mt.func.grad(case.number, argnums=numbers), tuple(case.tensors), tuple(along))[1]
+    try:
+        got = mt.func.jvp(mt.func.grad(case.number, argnums=numbers), tuple(case.tensors), tuple(along))[1]
+    except NotImplementedError:
+        theirs = [tuple(oracle.to_torch(t.detach()) for t in given) for given in (case.tensors, along)]
+        with pytest.raises(NotImplementedError, match="Trying to use forward AD"):
+            torch.func.jvp(case.torch, *theirs)
+        return
     for ours, want, x in zip(got, expected, inputs, strict=True):
         near(ours, mt.zeros_like(x) if want is None else want)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from mindtorch_v2 import _C
 from mindtorch_v2._dtype import finfo
-from mindtorch_v2._ops import batching
+from mindtorch_v2._ops import batching, forward
 from mindtorch_v2._ops.linalg import _t
 from mindtorch_v2._ops.table import Spec, composite, functions, methods, op, ops
 from mindtorch_v2._shape import broadcast
@@ -15,11 +15,12 @@ from mindtorch_v2._tensor import Tensor
 INT32, INT64 = _C._dtype_named("int32"), _C._dtype_named("int64")
 
 
-class LinAlgError(RuntimeError):
+class _LinAlgError(RuntimeError):
     """A factorisation that the matrix does not allow."""
 
 
-LinAlgError.__module__ = "mindtorch_v2.linalg"
+LinAlgError = _LinAlgError
+LinAlgError.__module__ = "mindtorch_v2._C"
 _C._LinAlgError = LinAlgError
 
 
@@ -166,7 +167,8 @@ def _linalg_cholesky(self: Tensor, upper: bool) -> Tensor:
     return checked(ops._linalg_cholesky_ex(self, upper=upper), True, "linalg.cholesky")[0]
 
 
-@composite("cholesky(Tensor self, bool upper=False) -> Tensor", autocast={"cpu": "float32"})
+@composite("cholesky(Tensor self, bool upper=False) -> Tensor", forward=forward.refused("cholesky"),
+           autocast={"cpu": "float32"})
 def _cholesky(self: Tensor, upper: bool) -> Tensor:
     """The Cholesky factor of a positive-definite matrix."""
     check_square(self, "cholesky")

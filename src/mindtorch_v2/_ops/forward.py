@@ -3,11 +3,19 @@ autograd/forward_ad.py."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import Any
 
 from mindtorch_v2 import _C
 from mindtorch_v2._C import TensorBase
 from mindtorch_v2._ops.table import ops
+from mindtorch_v2.autograd.forward_ad import not_implemented
+
+
+def refused(name: str) -> Callable[[Any, tuple, list[Any], Any], Any]:
+    """An op without a forward derivative in torch, whose error has that name of it."""
+    def refuse(row: Any, slots: tuple, tangents: list[Any], result: Any) -> Any:
+        raise not_implemented(name)
+    return refuse
 
 
 def linear(row: Any, slots: tuple, tangents: list[Any], result: Any) -> Any:
@@ -73,13 +81,3 @@ def eigenvalues(row: Any, slots: tuple, tangents: list[Any], result: Any) -> Any
         return NotImplemented
     vectors = ops._linalg_eigh(slots[0], slots[1], True)[1]
     return (vectors.mH @ tangents[0] @ vectors).diagonal(0, -2, -1).real, None, None
-
-
-def refused(name: str) -> Callable[..., Any]:
-    """What torch says of an op without a forward derivative."""
-    def derivative(row: Any, slots: tuple, tangents: list[Any], result: Any) -> NoReturn:
-        raise NotImplementedError(f"Trying to use forward AD with {name} that does not support it because it has not been "
-                                  "implemented yet.\nPlease file an issue to PyTorch at https://github.com/pytorch/"
-                                  "pytorch/issues/new?template=feature-request.yml so that we can prioritize its "
-                                  "implementation.")
-    return derivative

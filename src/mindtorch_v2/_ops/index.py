@@ -323,7 +323,7 @@ op("scatter_reduce(Tensor self, int dim, Tensor index, Tensor src, str reduce, *
          _reduced_into(g, _Into(dim, index, True), self, src, reduce, include_self, result)})
 op("index_reduce(Tensor self, int dim, Tensor index, Tensor source, str reduce, *, bool include_self=True) -> Tensor", out="apart",
    batch=batching.along_index,
-   copies_self=True, inplace="method", rule=_index_reduce_rule,
+   forward=forward.refused("index_reduce"), copies_self=True, inplace="method", rule=_index_reduce_rule,
    grad={"self, source": lambda g, self, dim, index, source, reduce, include_self, result:
          _reduced_into(g, _Into(dim, index, False), self, source, reduce, include_self, result)})
 

@@ -80,7 +80,7 @@ def _embedding_renorm_rule(self: Tensor, indices: Tensor, *_: object) -> Spec:
 
 
 @composite("embedding_renorm_(Tensor(a!) self, Tensor indices, float max_norm, float norm_type) -> Tensor(a!)",
-           variants="function", rule=_embedding_renorm_rule,
+           forward=forward.refused("embedding_renorm_"), variants="function", rule=_embedding_renorm_rule,
            npu="aclnnEmbeddingRenorm(self, indices, max_norm, norm_type)")
 def _embedding_renorm(self: Tensor, indices: Tensor, max_norm: float, norm_type: float) -> Tensor:
     """The rows that the indices name, scaled down to a norm of at most max_norm; in place."""
@@ -198,7 +198,8 @@ def _all_bags_grad(g: Tensor, weight: Any, indices: Any, mode: Any, per_sample_w
 
 @composite("_embedding_bag(Tensor weight, Tensor indices, Tensor offsets, bool scale_grad_by_freq=False, int mode=0, "
            "bool sparse=False, Tensor? per_sample_weights=None, bool include_last_offset=False, int padding_idx=-1) "
-           "-> (Tensor, Tensor, Tensor, Tensor)", variants="function", rule=_all_bags_rule,
+           "-> (Tensor, Tensor, Tensor, Tensor)", forward=forward.refused("_embedding_bag"),
+           variants="function", rule=_all_bags_rule,
            npu="aclnnEmbeddingBag(weight, indices, offsets, False, mode, False, per_sample_weights, "
            "include_last_offset, padding_idx, out0, out1, out2, out3)",
            grad={"weight, per_sample_weights": lambda g, weight, indices, mode, per_sample_weights, scale_grad_by_freq,

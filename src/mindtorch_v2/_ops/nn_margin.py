@@ -268,7 +268,7 @@ def _soft_margin_loss(self: Tensor, target: Tensor, reduction: int) -> Tensor:
 
 
 @composite("multi_margin_loss(Tensor self, Tensor target, Scalar p=1, Scalar margin=1, Tensor? weight=None, "
-           "int reduction=0) -> Tensor", autocast="float32", variants="nn")
+           "int reduction=0) -> Tensor", autocast="float32", variants="nn", forward=forward.refused("multi_margin_loss"))
 def _multi_margin_loss(self: Tensor, target: Tensor, p: float, margin: float, weight: Tensor | None,
                        reduction: int) -> Tensor:
     """The mean over the other classes of max(0, margin - self[target] + self[class]) ** p."""
@@ -315,7 +315,8 @@ def _multilabel_rule(self: Tensor, target: Tensor, reduction: int) -> Sequence[S
 
 
 @composite("multilabel_margin_loss_forward(Tensor self, Tensor target, int reduction) "
-           "-> (Tensor output, Tensor is_target)", variants="", rule=_multilabel_rule,
+           "-> (Tensor output, Tensor is_target)", variants="",
+           forward=forward.refused("multilabel_margin_loss_forward"), rule=_multilabel_rule,
            npu="aclnnMultilabelMarginLoss(self, target, reduction, output, is_target)")
 def _multilabel_margin_loss(self: Tensor, target: Tensor, reduction: int) -> tuple[Tensor, Tensor]:
     _multilabel_rule(self, target, reduction)
@@ -441,6 +442,7 @@ def _ctc_backward(g: Tensor, log_probs: Tensor, targets: Tensor, input_lengths: 
 
 
 op(f"_ctc_loss({_CTC_ARGS}, int blank=0, bool zero_infinity=False) -> (Tensor, Tensor)", variants="function",
+   forward=forward.refused("_ctc_loss"),
    kernel=lambda log_probs, *rest: tuple(ops._ctc_forward(log_probs.detach(), *rest)),
    grad={"log_probs": lambda g, log_probs, targets, input_lengths, target_lengths, blank, zero_infinity, result0,
          result1: ops._ctc_loss_backward(g, log_probs, targets, input_lengths, target_lengths, result0, result1, blank,
@@ -451,7 +453,7 @@ op(f"_ctc_loss_backward.Tensor(Tensor grad, {_CTC_TENSORS}, Tensor neg_log_likel
    body=lambda grad, log_probs, targets, input_lengths, target_lengths, *rest:
    ops._ctc_loss_backward(grad, log_probs, targets, _lengths(input_lengths), _lengths(target_lengths), *rest))
 op(f"_ctc_loss.Tensor({_CTC_TENSORS}, int blank=0, bool zero_infinity=False) -> (Tensor, Tensor)", variants="function",
-   kernel=lambda log_probs, targets, input_lengths, target_lengths, *rest:
+   forward=forward.refused("_ctc_loss"), kernel=lambda log_probs, targets, input_lengths, target_lengths, *rest:
    tuple(ops._ctc_forward(log_probs.detach(), targets, _lengths(input_lengths), _lengths(target_lengths), *rest)),
    grad={"log_probs": lambda g, log_probs, targets, input_lengths, target_lengths, blank, zero_infinity, result0,
          result1: ops._ctc_loss_backward(g, log_probs, targets, input_lengths, target_lengths, result0, result1, blank,

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from mindtorch_v2 import _C
-from mindtorch_v2._ops import batching_nn
+from mindtorch_v2._ops import batching_nn, forward
 from mindtorch_v2._ops.reduce import word
 from mindtorch_v2._ops.table import Spec, composite, op, ops
 from mindtorch_v2._tensor import Tensor
@@ -29,6 +29,7 @@ def _grid_row(n: int) -> None:
        [(input.shape, input.dtype) if mask[0] else None, (grid.shape, grid.dtype) if mask[1] else None],
        npu=f"aclnnGridSampler{n}DBackward(grad_output, input, grid, {order}, output_mask, out0, out1)")
     op(f"{name}(Tensor input, Tensor grid, {arguments}) -> Tensor",
+       forward=forward.refused(name),
        batch=batching_nn.folded(n + 1, "input", "grid"), variants="function", rule=_grid_rule(n), out=False,
        autocast={"cpu": "float32"},
        npu=f"aclnnGridSampler{n}D(input, grid, {order}, out)",

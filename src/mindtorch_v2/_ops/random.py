@@ -389,6 +389,7 @@ def _gamma_rule(self: Tensor, generator: _C.GeneratorBase | None) -> Spec:
 
 
 op("_standard_gamma(Tensor self, Generator? generator=None) -> Tensor", out=False, rule=_gamma_rule, variants="function",
+   forward=forward.refused("_standard_gamma"),
    grad={"self": lambda g, self, result: g * ops._standard_gamma_grad(self, result)},
    doc="Numbers drawn from gamma distributions with the items as shapes and scale 1.")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 from typing import Any
 
 from mindtorch_v2 import _C
+from mindtorch_v2._ops import forward
 from mindtorch_v2._ops.table import Spec, composite, op, ops
 from mindtorch_v2._ops.view import wrap
 from mindtorch_v2._tensor import Tensor
@@ -137,7 +138,7 @@ def _segment_reduce(data: Tensor, reduce: str, lengths: Tensor | None, indices: 
 for _name in ("segment_reduce", "_segment_reduce"):
     op(f"{_name}(Tensor data, str reduce, *, Tensor? lengths=None, Tensor? indices=None, Tensor? offsets=None, int axis=0, "
        "bool unsafe=False, Scalar? initial=None) -> Tensor", variants="function", out=False,
-       body=_segment_reduce)
+       forward=forward.refused(_name), body=_segment_reduce)
 
 
 def _inside(self: Tensor, indices: tuple[Tensor, ...]) -> list[Tensor]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from mindtorch_v2 import _C
-from mindtorch_v2._ops import batching, batching_nn
+from mindtorch_v2._ops import batching, batching_nn, forward
 from mindtorch_v2._ops.index import INT32
 from mindtorch_v2._ops.reduce import (
     BOOL,
@@ -136,7 +136,7 @@ op("mode(Tensor self, int dim=-1, bool keepdim=False) -> (Tensor values, Tensor 
 
 # ---- unique ------------------------------------------------------------------------------------------------------
 op("_unique2(Tensor self, bool sorted=True, bool return_inverse=False, bool return_counts=False) -> "
-   "(Tensor, Tensor, Tensor)", variants="function", batch=batching.dynamic)
+   "(Tensor, Tensor, Tensor)", variants="function", forward=forward.refused("_unique2"), batch=batching.dynamic)
 op("_unique_runs(Tensor self, bool return_inverse=False, bool return_counts=False) -> (Tensor, Tensor, Tensor)",
    variants="")
 op("_unique_slices(Tensor self, int dim, bool consecutive) -> (Tensor, Tensor, Tensor)", variants="")  # on the npu only

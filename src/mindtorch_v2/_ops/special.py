@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from mindtorch_v2 import _C
+from mindtorch_v2._ops import forward
 from mindtorch_v2._ops.infer import binary, binary_float, unary_float
 from mindtorch_v2._ops.table import alias, composite, op, ops
 from mindtorch_v2._tensor import Tensor
@@ -67,7 +68,7 @@ _ZETA_GRAD = {"self": _no_gradient("zeta", "self"), "other": lambda g, self, oth
 op("_zeta(Tensor self, Tensor other) -> Tensor", rule=binary_float, kernel="special_zeta", variants="", inplace=False,
    grad=_ZETA_GRAD)                              # in half precision too, which the derivatives of digamma need
 op("special_zeta(Tensor self, Tensor other) -> Tensor",
-   lacks=_HALF, rule=binary_float, variants="special", inplace=False,
+   forward=forward.refused("special_zeta"), lacks=_HALF, rule=binary_float, variants="special", inplace=False,
    grad=_ZETA_GRAD)
 
 
@@ -79,7 +80,7 @@ def _gamma_density(a: Any, x: Any) -> Any:
 for _name, _slope in (("igamma", lambda g, self, other: g * _gamma_density(self, other)),
                       ("igammac", lambda g, self, other: -g * _gamma_density(self, other))):
     op(f"{_name}(Tensor self, Tensor other) -> Tensor", rule=binary, numbers=False, inplace="method",
-       grad={"self": _no_gradient(_name, "input"), "other": _slope})
+       forward=forward.refused(_name), grad={"self": _no_gradient(_name, "input"), "other": _slope})
 
 
 def _polygamma(n: int, self: Tensor) -> Tensor:

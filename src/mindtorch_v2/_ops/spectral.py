@@ -160,7 +160,7 @@ def _orgqr(self: Tensor, input2: Tensor) -> Tensor:
 
 
 @composite("ormqr(Tensor self, Tensor input2, Tensor input3, bool left=True, bool transpose=False) -> Tensor",
-           autocast={"cpu": "float32"})
+           forward=forward.refused("ormqr"), autocast={"cpu": "float32"})
 def _ormqr(self: Tensor, input2: Tensor, input3: Tensor, left: bool, transpose: bool) -> Tensor:
     """Multiplies input3 with the orthogonal matrix of geqrf's reflections (self, input2)."""
     if self.dim() < 2 or input3.dim() < 2:

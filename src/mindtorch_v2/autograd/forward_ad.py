@@ -19,6 +19,14 @@ from mindtorch_v2.autograd.engine import grad as _gradients
 __all__ = ["UnpackedDualTensor", "dual_level", "enter_dual_level", "exit_dual_level", "make_dual", "unpack_dual"]
 
 
+def not_implemented(name: str) -> NotImplementedError:
+    """torch's error where an op has no forward derivative."""
+    return NotImplementedError(f"Trying to use forward AD with {name} that does not support it because it has not been implemented "
+                               "yet.\nPlease file an issue to PyTorch at https://github.com/pytorch/pytorch/issues/new?template="
+                               "feature-request.yml so that we can prioritize its implementation or submit a PR adding the "
+                               "implementation to derivatives.yaml")
+
+
 class Forward:
     """One level of forward mode: a layer that notes the tangent of what an op gives."""
 
@@ -137,10 +145,7 @@ class Forward:
         if not row.has_gradient:
             result = _C._call_bound(op, row, slots)
             if row.node_name == "NotImplemented" and any(t.is_floating_point() for t in _tensors(result)):
-                raise NotImplementedError(f"Trying to use forward AD with {op.name} that does not support it because it "
-                                          "has not been implemented yet.\nPlease file an issue to PyTorch at "
-                                          "https://github.com/pytorch/pytorch/issues/new?template=feature-request.yml so "
-                                          "that we can prioritize its implementation.")
+                raise not_implemented(op.name)
             return result, (None,) * len(_tensors(result))
         if row.is_pointwise and not any(isinstance(s, TensorBase) and s.is_complex() for s in slots):
             result = _C._call_bound(op, row, slots)
