@@ -156,7 +156,8 @@ def tensor_members(torch: Any, source: Path) -> str:
             continue
         if isinstance(value, type(torch.add)):
             made.append(op_text(name, value, method=True))
-        elif getattr(value, "__module__", "").startswith(("mindtorch_v2._ops.", "mindtorch_v2._sparse.", "torch.Tensor")):
+        elif getattr(value, "__module__", "").startswith(("mindtorch_v2._ops.", "mindtorch_v2._sparse.", "mindtorch_v2._legacy",
+                                                            "torch.Tensor")):
             made.append(plain_text(name, value, method=True))
         elif callable(value):
             argument = "other: Any" if name.startswith("__") else "memory_format: _memory_format | None = None"

@@ -27,12 +27,13 @@ from mindtorch_v2._construct import (
 )
 from mindtorch_v2 import _nested, _sparse
 from mindtorch_v2 import (
-    _absent, _asserts, _config, _legacy, backends, compiler, cuda, jit, overrides, random, torch_version, version,
+    _absent, _asserts, _config, _legacy, _symbolic, backends, compiler, cuda, jit, overrides, random, torch_version, version,
 )
 from mindtorch_v2._legacy import set_default_tensor_type
 from mindtorch_v2.overrides import _assert
 from mindtorch_v2._symbolic import (
-    SymBool, SymFloat, SymInt, sym_float, sym_int, sym_ite, sym_max, sym_min, sym_not, sym_sqrt, sym_sum,
+    SymBool, SymFloat, SymInt, sym_float, sym_fresh_size, sym_int, sym_ite, sym_max, sym_min, sym_not, sym_sqrt, sym_sum,
+    _sym_acos, _sym_asin, _sym_atan, _sym_cos, _sym_cosh, _sym_log2, _sym_sin, _sym_sinh, _sym_sqrt, _sym_tan, _sym_tanh,
 )
 from mindtorch_v2.compiler import compile
 from mindtorch_v2.random import (
@@ -49,13 +50,15 @@ globals().update({name: _C._named_constant(name) for name in
 globals().update({name: function if isinstance(function, _C.Op) else overrides._overridable(function)
                   for name, function in _ops.functions.items()})
 globals().update({function.__name__: overrides._overridable(function)
-                  for function in (sym_float, sym_int, sym_ite, sym_max, sym_min, sym_not, sym_sqrt, sym_sum)})
+                  for function in (sym_float, sym_int, sym_ite, sym_max, sym_min, sym_not, sym_sum, *_symbolic.functions)})
+globals()["sym_sqrt"] = _sym_sqrt
 _C._nn.__dict__.update(_ops.namespaces["nn"])
 for _space in ("fft", "linalg", "special"):      # torch._C._fft.fft_fft: the names in code that torch.fx generates
     vars(_C)[f"_{_space}"] = type(_C._nn)(**{f"{_space}_{name}": op for name, op in _ops.namespaces[_space].items()})
 for _space in _absent.INNER:
     vars(getattr(_C, _space)).update({**_absent.INNER[_space], **vars(getattr(_C, _space))})
-_tensor.install_methods({name: overrides._overridable(found) for name, found in _absent.METHODS.items()} | _ops.methods)
+_tensor.install_methods({name: overrides._overridable(found) for name, found in _absent.METHODS.items()}
+                        | _legacy.removed_methods | _ops.methods)
 from mindtorch_v2 import _transforms, fft, linalg, special
 from mindtorch_dropin import install
 globals().update({name: overrides._overridable(found) for name, found in _absent.FUNCTIONS.items()
@@ -115,7 +118,7 @@ _CORE_NAMES = (
     "_jit_can_fuse_on_cpu _jit_can_fuse_on_gpu _jit_texpr_fuser_enabled _jit_nvfuser_enabled _jit_set_profiling_mode "
     "_jit_set_profiling_executor _jit_override_can_fuse_on_cpu _jit_override_can_fuse_on_gpu _jit_set_texpr_fuser_enabled "
     "_jit_set_nvfuser_enabled _jit_set_nvfuser_guard_mode _set_math_sdp_allow_fp16_bf16_reduction "
-    "_get_autograd_fallback_mode _set_autograd_fallback_mode")
+    "_WeakTensorRef _TensorBase _get_autograd_fallback_mode _set_autograd_fallback_mode")
 _AUTOGRAD_NAMES = (
     "CreationMeta _push_saved_tensors_default_hooks _pop_saved_tensors_default_hooks "
     "_saved_tensors_hooks_get_disabled_error_message _saved_tensors_hooks_is_enabled "
@@ -130,3 +133,7 @@ _deferred.defer(_C._autograd.__name__, dict.fromkeys(_AUTOGRAD_NAMES.split(), "_
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *_DEFERRED, *_FROM})
+
+
+globals()["__all__"] = sorted(_name for _name, _found in {**_FROM, **globals()}.items()
+                              if not _name.startswith("_") and not isinstance(_found, type(_C)) and _name not in _DEFERRED)

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import enum
 import threading
+import weakref
 from types import SimpleNamespace
 from typing import Any
 
@@ -88,6 +89,25 @@ def _infer_size(a: Any, b: Any) -> Any:
         if not isinstance(given, torch.Size):
             raise RuntimeError(f"expected a torch.Size as argument {number}")
     return torch.broadcast_shapes(a, b)
+
+
+_TensorBase = _core.TensorBase
+
+
+class _WeakTensorRef:
+    """Whether a tensor is still there, without keeping it."""
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        if not isinstance(tensor, torch.Tensor):
+            raise TypeError(f"_WeakTensorRef(): expected a Tensor, got {type(tensor).__name__}")
+        self._tensor = weakref.ref(tensor)
+
+    def expired(self) -> bool:
+        """Whether it is gone."""
+        return self._tensor() is None
+
+
+_WeakTensorRef.__module__ = _core.__name__
 
 
 def _is_alias_of(a: Any, b: Any) -> bool:

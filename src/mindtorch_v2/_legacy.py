@@ -141,18 +141,60 @@ def _storages(device: str, module: str) -> dict[str, type]:
         for word, name in zip(_C.TYPE_WORDS, _C.DTYPE_NAMES) if word in _STORAGE_WORDS}
 
 
-def _refusal(name: str, instead: str) -> Any:
-    def gone(*args: Any, **kwargs: Any) -> Any:
-        raise RuntimeError(f"This function was deprecated since version 1.9 and is now removed. torch.{name} should be replaced "
-                           f"with {instead}.")
-    gone.__name__, gone.__doc__ = name, f"Raises: torch removed it in favour of {instead}."
-    return gone
+def _gone(name: str, instead: str) -> Any:
+    raise RuntimeError(f"This function was deprecated since version 1.9 and is now removed. torch.{name} should be replaced "
+                       f"with {instead}.")
 
 
-removed = {name: _refusal(name, instead) for name, instead in (
-    ("eig", "torch.linalg.eig"), ("solve", "torch.linalg.solve, whose arguments are reversed"),
-    ("symeig", "torch.linalg.eigh"), ("lstsq", "torch.linalg.lstsq, whose arguments are reversed"),
-    ("matrix_rank", "torch.linalg.matrix_rank"))}
+def eig(self: Any, eigenvectors: bool = False, *, e: Any = None, v: Any = None) -> Any:
+    """Raises: torch removed it."""
+    _gone("eig", "torch.linalg.eig, whose results are complex")
+
+
+def solve(input: Any, A: Any, *, out: Any = None) -> Any:
+    """Raises: torch removed it."""
+    _gone("solve", "torch.linalg.solve, whose arguments are reversed")
+
+
+def _symeig(input: Any, eigenvectors: bool = False, upper: bool = True, *, out: Any = None) -> Any:
+    """Raises: torch removed it."""
+    _gone("symeig", "torch.linalg.eigh, which reads the lower triangle by default")
+
+
+def lstsq(input: Any, A: Any, *, out: Any = None) -> Any:
+    """Raises: torch removed it."""
+    _gone("lstsq", "torch.linalg.lstsq, whose arguments are reversed")
+
+
+def matrix_rank(input: Any, tol: Any = None, symmetric: bool = False, *, out: Any = None) -> Any:
+    """Raises: torch removed it."""
+    _gone("matrix_rank", "torch.linalg.matrix_rank, which calls symmetric hermitian")
+
+
+class _Removed:
+    """The methods among them."""
+
+    def eig(self: Any, eigenvectors: bool = False) -> Any:
+        """Raises: torch removed it."""
+        return eig(self, eigenvectors)
+
+    def solve(self: Any, other: Any) -> Any:
+        """Raises: torch removed it."""
+        return solve(self, other)
+
+    def symeig(self: Any, eigenvectors: bool = False) -> Any:
+        """Raises: torch removed it."""
+        return _symeig(self, eigenvectors)
+
+    def lstsq(self: Any, other: Any) -> Any:
+        """Raises: torch removed it."""
+        return lstsq(self, other)
+
+
+removed_methods = {name: method for name, method in vars(_Removed).items() if not name.startswith("_")}
+for _name, _method in removed_methods.items():
+    _method.__qualname__ = f"Tensor.{_name}"
+removed = {"eig": eig, "solve": solve, "symeig": _symeig, "lstsq": lstsq, "matrix_rank": matrix_rank}
 
 tensor_types = _types("cpu", "torch")
 npu_tensor_types = _types("npu", "torch.npu")

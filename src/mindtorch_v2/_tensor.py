@@ -47,6 +47,12 @@ class Tensor(TensorMethods):
         made = legacy_tensor(*args, **kwargs)
         return made if cls is Tensor else made.as_subclass(cls)
 
+    _grad = TensorMethods.grad
+
+    def _use_count(self) -> int:
+        """One: a tensor is its Python object, nothing else owns it."""
+        return 1
+
     # ---- overriding
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """A class that computes in __torch_dispatch__ says there what results are, unless it has a __torch_function__ too."""

@@ -186,7 +186,7 @@ def _overridable(func: Callable[..., Any]) -> Callable[..., Any]:
 
 def get_default_nowrap_functions() -> set[Any]:
     """Getters whose results stay plain tensors."""
-    return {Tensor._base.__get__, Tensor.grad.__get__, Tensor._grad.__get__}   # type: ignore[attr-defined]
+    return {Tensor._base.__get__, Tensor.grad.__get__, Tensor._grad.__get__}
 
 
 # ---- tables of what may be taken over, by name ----------------------------------------------------------------------

@@ -36,6 +36,7 @@ from torch._utils import _rebuild_tensor
 from torch._utils_internal import get_file_path_2
 from torch.serialization import LoadEndianness, SourceChangeWarning, check_module_version_greater_or_equal, skip_data
 from torch.testing import FileCheck
+import torch._linalg_utils, torch._vmap_internals, torch._subclasses.schema_check_mode, torch.testing._internal.optests
 from torch.testing._internal import composite_compliance, opinfo
 from torch.testing._internal.common_methods_invocations import op_db, python_ref_db
 from torch.testing._internal.custom_op_db import custom_op_db

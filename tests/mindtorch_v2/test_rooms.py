@@ -35,7 +35,7 @@ FLOORS: dict[int, str] = {
 }
 FLOORS[5] += " fx export monitor sparse __future__"
 FLOORS[4] += " _nested"
-FLOORS[5] += " _library nested _functorch _guards _inductor _refs _export _file_options _weights_only_unpickler _decomp package _core_names _file_records"
+FLOORS[5] += " _library nested _functorch _guards _inductor _refs _export _file_options _weights_only_unpickler _decomp package _core_names _linalg_utils _vmap_internals _file_records"
 FLOOR_OF = {name: floor for floor, names in FLOORS.items() for name in names.split()}
 # Files that count as one package although they lie side by side.
 ONE_PACKAGE = dict.fromkeys(("_pickling", "_unpickling", "_rebuilding", "_archive", "_file_options", "_file_records", "_utils"), "serialization")

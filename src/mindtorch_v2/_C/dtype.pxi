@@ -11,6 +11,21 @@ cdef class dtype:
             raise RuntimeError("isSignedType not supported for quantized types")
         return not (self._id <= kUInt8 or kUInt16 <= self._id <= kUInt7 or self._id == kFloat8_e8m0fnu)
 
+    @property
+    def abbr(self) -> str:
+        """The short name that PyTorch prints in tables: f32, bf16, i64, b8."""
+        name = self._name
+        if kBits1x8 <= self._id <= kBits16:
+            return name.replace("bits", "b") + ("" if "x" in name else "x1")
+        if self._id == kBool:
+            return "b8"
+        if name.lstrip("uint") in "1234567":                 # of less than a byte
+            return name
+        for word, letter in (("float", "f"), ("complex", "c"), ("uint", "u"), ("int", "i")):
+            if name.removeprefix("b").startswith(word):
+                return name.replace(word, letter).replace("_", "")
+        return name
+
     def __repr__(self) -> str:
         return "torch." + self._name
 
