@@ -50,7 +50,8 @@ CASES = {
     "eigh": lambda t, x, y: t.linalg.eigh(x @ y + (x @ y).mT)[0], "eigvals": lambda t, x, y: t.linalg.eigvals(x @ y).abs(),
     "embedding_bag": lambda t, x, y: t.nn.functional.embedding_bag(t.tensor([0, 2, 1]), x * y, t.tensor([0, 2])),
     "segment_reduce": lambda t, x, y: t.segment_reduce(x * y, "sum", lengths=t.tensor([1, 2])),
-    "diag_embed": lambda t, x, y: t.diag_embed(x * y),
+    "diag_embed": lambda t, x, y: t.diag_embed(x * y), "select_copy": lambda t, x, y: t.select_copy(x * y, 0, 1),
+    "fill": lambda t, x, y: t.fill(x, 2.0) * x * y,
 }
 
 

@@ -281,7 +281,7 @@ F = torch.nn.functional
 
 @pytest.mark.parametrize("function, shapes", [
     (F.linear, ((5, 4), (3, 4), (3,))), (F.linear, ((2, 5, 4), (3, 4), (3,))), (F.linear, ((2, 5, 4), (3, 4))),
-    (F.linear, ((4,), (3, 4), (3,))), (F.linear, ((5, 4), (4,), ())), (F.linear, ((5, 4), (4,))), (F.linear, ((0, 4), (3, 4), (3,))),
+    (F.linear, ((4,), (3, 4), (3,))), (F.linear, ((5, 4), (4,))), (F.linear, ((0, 4), (3, 4), (3,))),
     (lambda x, w, b: F.linear(x.transpose(0, 1), w, b), ((5, 2, 4), (3, 4), (3,))),
     (lambda x, w, b: F.linear(x[1:, :, ::2], w.t(), b), ((3, 2, 8), (4, 3), (3,))),
     (lambda c, a, b: torch.addmm(c, a, b, beta=0.5, alpha=2), ((), (2, 3), (3, 4))),

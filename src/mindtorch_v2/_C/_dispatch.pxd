@@ -10,6 +10,9 @@ cdef enum:
     N_ZEROS, N_ONES, N_FULL, N_CLONE, N_CONTIGUOUS, N_TO_COPY, N_COPY_, N_RESHAPE, N_ZERO_, N_LAZY_CLONE, N_EMPTY_LIKE
     N_ZEROS_LIKE, N_ONES_LIKE, N_EMPTY_STRIDED
 
+cdef enum:                                       # the words of WHOLE (define.pxi), in its order
+    W_PARTS, W_WHOLE, W_UNRECORDED
+
 cdef enum:
     MAX_EACH_ARGS = 8
 

@@ -109,7 +109,7 @@ cdef class Overload:
     cdef object returns_class
     # what few calls look at comes last: the fields before share cache lines
     cdef int number_first                        # a number may stand for the first tensor; 2: for all of them
-    cdef bint whole                              # dispatch modes and classes see the composite, not its parts
+    cdef unsigned char whole                     # dispatch modes and classes see the composite: a word of WHOLE
     cdef uint64_t lacks                          # dtypes that torch has no kernel for, as bits
     cdef object node_type                        # the class that Python sees nodes of this row as, made when one is seen
 

@@ -1,6 +1,8 @@
 # From a schema row to an Overload, and the ops that the core itself calls.
 
 POINTWISE_MODES = {"promote": P_PROMOTE, "float": P_FLOAT, "bool": P_BOOL, "real": P_REAL, "float_real": P_FLOAT_REAL}
+# What dispatch modes and classes see of a composite: its parts, itself, or itself unless a gradient is wanted.
+WHOLE = (False, True, "unrecorded")
 
 
 cdef object out_words(object out, str family):
@@ -19,7 +21,7 @@ def _define(str name, str overload_name, str schema, list params, list returns, 
             rule=None, body=None, grad=None, numbers=False, bint copies_self=False, npu=None, returns_class=None,
             str namespace="torch", str node_name="", out=True, str guard=None, dict autocast=None,
             batching=None, forward=None, dict refuses=None, tuple lacks=(), OpDescription description=None, str format=None,
-            bint whole=False, str writes=""):
+            whole=False, str writes=""):
     """Adds an overload to the op called name (made when new); returns the op."""
     cdef Overload ov = Overload.__new__(Overload)
     cdef Op op
@@ -39,7 +41,7 @@ def _define(str name, str overload_name, str schema, list params, list returns, 
     bodies = [o for o in (out if isinstance(out, tuple) else (out,)) if callable(o)]
     ov.out_body = bodies[0] if bodies else out_words(out, family)
     ov.out_apart = "apart" in (out if isinstance(out, tuple) else (out,))
-    ov.whole = whole
+    ov.whole = WHOLE.index(whole)
     if guard not in GUARDS:
         raise ValueError(f"{name}: guard={guard!r} is none of {', '.join([g for g in GUARDS if g])}")
     ov.guard = GUARDS[guard]

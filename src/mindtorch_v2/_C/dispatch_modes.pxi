@@ -221,7 +221,8 @@ cdef object call_dispatch(Op op, Overload ov, Binding* b):
             return result
         found = dispatch_classes(ov, b.slot)
     if not found and not modes().dispatch_mode_count or \
-            ov.family == F_COMPOSITE and ov.body is not None and not ov.whole:
+            ov.family == F_COMPOSITE and ov.body is not None and \
+            (ov.whole == W_PARTS or ov.whole == W_UNRECORDED and wants_grad(ov, b.slot)):
         return NotImplemented
     if ov.family == F_NATIVE and (ov.native_id == N_RESHAPE or ov.native_id == N_CONTIGUOUS):
         return run_in_parts(ov, <TensorBase>b.slot[0], b.slot)

@@ -166,7 +166,7 @@ def _chunk_cat(tensors: tuple[Tensor, ...], dim: int, num_chunks: int) -> Tensor
     return ops.cat(rows, dim + 1 if dim >= 0 else -1)
 
 
-@composite("fill.Tensor(Tensor self, Tensor value) -> Tensor", out=False, variants="function", whole=True)
+@composite("fill.Tensor(Tensor self, Tensor value) -> Tensor", out=False, variants="function", whole="unrecorded")
 def _fill_from(self: Tensor, value: Tensor) -> Tensor:
     """A tensor like self, every item the value."""
     if value.dim() != 0:
@@ -174,19 +174,19 @@ def _fill_from(self: Tensor, value: Tensor) -> Tensor:
     return self.clone().copy_(value)                         # a cast, where fill_ refuses a number that does not fit
 
 
-@composite("copy(Tensor self, Tensor src, bool non_blocking=False) -> Tensor", out=False, variants="", whole=True)
+@composite("copy(Tensor self, Tensor src, bool non_blocking=False) -> Tensor", out=False, variants="", whole="unrecorded")
 def _copy(self: Tensor, src: Tensor, non_blocking: bool) -> Tensor:
     """What self is after self.copy_(src)."""
     return batching.copied_beside(self, src).copy_(src, non_blocking)
 
 
-@composite("zero(Tensor self) -> Tensor", out=False, variants="", whole=True)
+@composite("zero(Tensor self) -> Tensor", out=False, variants="", whole="unrecorded")
 def _zero(self: Tensor) -> Tensor:
     """What self is after self.zero_()."""
     return ops.zeros_like(self)
 
 
-@composite("fill.Scalar(Tensor self, Scalar value) -> Tensor", out=False, variants="function", whole=True)
+@composite("fill.Scalar(Tensor self, Scalar value) -> Tensor", out=False, variants="function", whole="unrecorded")
 def _fill(self: Tensor, value: float) -> Tensor:
     return self.clone().fill_(value)
 
@@ -276,7 +276,7 @@ for _name in ("alias", "as_strided", "detach", "diagonal", "expand", "narrow", "
               "view_as_real"):
     for _overload in list(getattr(ops, _name).overloads):
         _schema = _overload.schema.replace("Tensor(a)", "Tensor").replace(_name, _name + "_copy", 1)
-        op(_schema, variants="function", doc=f"A copy of what {_name} shows.", out="exact", whole=True,
+        op(_schema, variants="function", doc=f"A copy of what {_name} shows.", out="exact", whole="unrecorded",
            body=lambda *args, _view=getattr(ops, _name), _n=_overload.npositional: _copied(_view(*_checked(_view, args[:_n]))))
 
 

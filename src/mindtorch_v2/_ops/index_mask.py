@@ -197,7 +197,7 @@ def _replaced(self: Tensor, src: Tensor, part_of: Callable[..., Any], what: str)
 
 
 @composite("select_scatter(Tensor self, Tensor src, int dim, SymInt index) -> Tensor", out=False, forward=forward.linear,
-           whole=True)
+           whole="unrecorded")
 def _select_scatter(self: Tensor, src: Tensor, dim: int, index: int) -> Tensor:
     """A copy of self with src at index along dim."""
     _refuse_complex_history("select_scatter", self, src)
@@ -205,7 +205,7 @@ def _select_scatter(self: Tensor, src: Tensor, dim: int, index: int) -> Tensor:
 
 
 @composite("slice_scatter(Tensor self, Tensor src, int dim=0, SymInt? start=None, SymInt? end=None, SymInt step=1) "
-           "-> Tensor", forward=forward.linear, out="exact", whole=True)
+           "-> Tensor", forward=forward.linear, out="exact", whole="unrecorded")
 def _slice_scatter(self: Tensor, src: Tensor, dim: int, start: int | None, end: int | None, step: int) -> Tensor:
     """A copy of self with src in a slice along dim."""
     _refuse_complex_history("slice_scatter", self, src)
@@ -214,14 +214,14 @@ def _slice_scatter(self: Tensor, src: Tensor, dim: int, start: int | None, end: 
 
 
 @composite("diagonal_scatter(Tensor self, Tensor src, int offset=0, int dim1=0, int dim2=1) -> Tensor", out=False,
-           forward=forward.linear, whole=True)
+           forward=forward.linear, whole="unrecorded")
 def _diagonal_scatter(self: Tensor, src: Tensor, offset: int, dim1: int, dim2: int) -> Tensor:
     """A copy of self with src on a diagonal."""
     return _replaced(self, src, lambda x: x.diagonal(offset, dim1, dim2), "slice")
 
 
 @composite("as_strided_scatter(Tensor self, Tensor src, SymInt[] size, SymInt[] stride, SymInt? storage_offset=None) "
-           "-> Tensor", out=False, forward=forward.linear, whole=True)
+           "-> Tensor", out=False, forward=forward.linear, whole="unrecorded")
 def _as_strided_scatter(self: Tensor, src: Tensor, size: Sequence[int], stride: Sequence[int],
                         storage_offset: int | None) -> Tensor:
     """A copy of self with src at given strides."""

@@ -81,7 +81,7 @@ def op(schema: str, *, rule: Any = None, kernel: str | Callable[..., Any] | None
        batch: Any = None, forward: Callable[..., Any] | None = None,
        refuses: Mapping[str, str | Exception] | None = None, lacks: str = "", variants: str = "function, method",
        namespace: str = "torch",
-       format: str | None = None, doc: str | None = None, whole: bool = False, writes: str = "") -> Any:
+       format: str | None = None, doc: str | None = None, whole: bool | str = False, writes: str = "") -> Any:
     """One row: an op (or a further overload of one) from its schema, rule, kernel and gradient.
 
     kernel: the library's name for it where that is not the op's, or a function for all devices: of (outs, args), and of
@@ -100,7 +100,8 @@ def op(schema: str, *, rule: Any = None, kernel: str | Callable[..., Any] | None
     an exception is raised as it is.
     lacks: dtypes of the first tensor (of a pointwise op: of what is computed) that torch has no kernel for on a cpu; int,
     half and complex stand for several.
-    whole: dispatch modes and __torch_dispatch__ see a composite itself, not its parts.
+    whole: dispatch modes and __torch_dispatch__ see a composite itself, not its parts; "unrecorded": unless a gradient is wanted,
+    which the history of the parts gives.
     writes: the tensors besides self that the kernel changes ("running_mean running_var").
     numbers: whether numbers may stand for tensors: True, "other": but not for the first, "all": for all at once."""
     # grad=None: recorded, and backward refuses; grad={}: the results have no history, as in torch
