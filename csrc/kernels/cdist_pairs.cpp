@@ -14,7 +14,7 @@ namespace {
 constexpr int L = 32;              // rows that are looked at together, one a lane
 constexpr int64_t kRun = 64;       // terms in one running sum: longer sums are sums of these
 
-// Rows in groups of L, item m of all rows of a group beside each other. The last group is filled up with zeros.
+// Rows in groups of L, item m of all rows of a group contiguous. The last group is padded with zeros.
 template <class T> struct Panels {
   int64_t rows, width, groups;
   std::unique_ptr<T[]> memory;

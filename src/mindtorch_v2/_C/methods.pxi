@@ -461,7 +461,7 @@ cdef class TensorMethods(TensorBase):
     def __add__(self, other): return binary(hot.add, self, other)
     def __radd__(self, other): return right(hot.add, hot.add, self, other)
     def __iadd__(self, other):
-        # a subclass has this function as sq_inplace_concat too, whose NotImplemented nobody looks at
+        # a subclass has this function as sq_inplace_concat too, where CPython does not check for NotImplemented
         result = binary(hot.add_, self, other)
         return result if result is not NotImplemented else added_by_other(self, other)
     def __sub__(self, other): return binary(hot.sub, self, other)
