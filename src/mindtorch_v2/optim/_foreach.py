@@ -8,12 +8,12 @@ where the host must not know the number: a learning rate on the device, or steps
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Callable, TypeAlias
 
 import mindtorch_v2 as torch
-from mindtorch_v2.optim.optimizer import Optimizer, new_step, number
+from mindtorch_v2.optim.optimizer import Optimizer, like, new_step, number
 
 Tensor = torch.Tensor
 Factor: TypeAlias = float | Tensor  # a number, a 0-dim tensor, or one number a parameter in a 1-dim tensor
@@ -151,14 +151,17 @@ class ForeachOptimizer(Optimizer):
 
     def _batches(self, group: dict[Any, Any]) -> Iterator[Batch]:
         """Count a step, and bring together what is updated together."""
+        return self._together(group, [param.grad for param in group["params"]])
+
+    def _together(self, group: dict[Any, Any], grads: Sequence[Tensor | None]) -> Iterator[Batch]:
+        """The same with a gradient, or none, for each parameter of the group."""
         capturable, alone = group.get("capturable"), bool(group.get("differentiable"))
         single = alone or group.get("foreach") is False
         if alone and group.get("foreach"):
             raise AssertionError("_foreach ops don't support autograd")
         together: dict[tuple[Any, ...], tuple[list[Tensor], list[Tensor], list[dict[Any, Any]]]] = {}
         states, items = self.state, 0
-        for i, param in enumerate(group["params"]):
-            grad = param.grad
+        for i, (param, grad) in enumerate(zip(group["params"], grads)):
             if grad is None:
                 continue
             if grad.is_sparse:
@@ -182,8 +185,8 @@ class ForeachOptimizer(Optimizer):
             batch[0].append(param)
             batch[1].append(grad)
             batch[2].append(state)
-        for params, grads, listed in together.values():
-            yield self._batch(params, grads, listed, group)
+        for batch in together.values():
+            yield self._batch(*batch, group)
 
     def _count(self, state: dict[Any, Any]) -> Any:
         """Count a step on the host; what the counters stand at then."""
@@ -226,6 +229,23 @@ class ForeachOptimizer(Optimizer):
         return Batch(params, grads, lists, option_for(params[0], group, group["lr"]), group)
 
 
+class MomentsOptimizer(ForeachOptimizer):
+    """Both moments of the Adam family."""
+
+    def _init_state(self, param: Tensor, group: dict[Any, Any]) -> dict[str, Any]:
+        return {"exp_avg": like(param), "exp_avg_sq": like(param)}
+
+    @staticmethod
+    def _move(batch: Batch) -> Sequence[Tensor]:
+        """Decay the weights and move both moments; the gradients that they moved by."""
+        beta1, beta2 = batch.group["betas"]
+        grads = batch.decay_()
+        torch._foreach_lerp_(batch.state["exp_avg"], grads, 1 - beta1)
+        torch._foreach_mul_(batch.state["exp_avg_sq"], beta2)
+        torch._foreach_addcmul_(batch.state["exp_avg_sq"], grads, grads, 1 - beta2)
+        return grads
+
+
 def _as_real(tensors: list[Tensor]) -> list[Tensor]:
     return [torch.view_as_real(t) if t.is_complex() else t for t in tensors]
 
@@ -246,3 +266,39 @@ def check_capturable(param: Tensor) -> None:
             "If capturable=True, params and state_steps must be on supported devices: "
             f"{CAPTURABLE_DEVICES}."
         )
+
+
+def scaled_grads(grads: Sequence[Tensor], options: dict[str, Any]) -> Sequence[Tensor] | None:
+    """The gradients without the factor of a GradScaler, which is taken out of the options; None where they are not finite."""
+    scale, found_inf = options.pop("grad_scale", None), options.pop("found_inf", None)
+    if found_inf is not None and found_inf.item():
+        return None
+    return grads if scale is None else torch._foreach_div(grads, scale)
+
+
+def update_lists(
+    optimizer: type[ForeachOptimizer], params: list[Tensor], grads: Sequence[Tensor],
+    lists: Mapping[str, Sequence[Tensor | None]], **options: Any,
+) -> None:  # fmt: skip
+    """One update of a class of optimizers over state that the caller keeps: a list of tensors by its name in a state dict.
+
+    An empty list, and None in a list, is state that is not needed."""
+    found = scaled_grads(grads, options)
+    if found is None:
+        return
+    if len(grads) != len(params) or any(len(tensors) not in (0, len(params)) for tensors in lists.values()):
+        raise ValueError("params, grads and the lists of their state must be equally long")
+    kept = [
+        {name: tensor for name, tensors in lists.items() if tensors and (tensor := tensors[i]) is not None}
+        for i in range(len(params))
+    ]
+    made = optimizer.__new__(optimizer)
+    made.state = {param: dict(state) for param, state in zip(params, kept)}  # type: ignore[assignment]
+    options["params"] = params
+    with torch.set_grad_enabled(bool(options.get("differentiable"))):
+        for batch in made._together(options, found):
+            made._update(batch)
+        for param, state in zip(params, kept):
+            for name, tensor in state.items():
+                if made.state[param][name] is not tensor:
+                    tensor.copy_(made.state[param][name])

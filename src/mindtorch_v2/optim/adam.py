@@ -14,6 +14,7 @@ from mindtorch_v2.optim._foreach import (
     each,
     native_on_cpu,
     option_for,
+    update_lists,
 )
 from mindtorch_v2.optim.optimizer import (
     check_betas,
@@ -26,7 +27,7 @@ from mindtorch_v2.optim.optimizer import (
 
 Tensor = torch.Tensor
 
-__all__ = ["Adam"]
+__all__ = ["Adam", "adam"]
 
 
 class Adam(ForeachOptimizer):
@@ -182,3 +183,21 @@ def _may_fuse(batch: Batch, betas: tuple[Any, ...]) -> bool:
     if group["differentiable"] or group["amsgrad"] and not group["fused"]:
         return False
     return not any(isinstance(option, torch.Tensor) for option in (batch.lr, *betas))
+
+
+def adam(
+    params: list[Tensor], grads: list[Tensor], exp_avgs: list[Tensor], exp_avg_sqs: list[Tensor],
+    max_exp_avg_sqs: list[Tensor], state_steps: list[Tensor], foreach: bool | None = None,
+    capturable: bool = False, differentiable: bool = False, fused: bool | None = None,
+    grad_scale: Tensor | None = None, found_inf: Tensor | None = None, has_complex: bool = False,
+    decoupled_weight_decay: bool = False, *, amsgrad: bool, beta1: float | Tensor, beta2: float | Tensor,
+    lr: float | Tensor, weight_decay: float, eps: float, maximize: bool,
+) -> None:  # fmt: skip
+    """Adam's update of parameters by gradients and state that are given."""
+    update_lists(
+        Adam, params, grads,
+        {"exp_avg": exp_avgs, "exp_avg_sq": exp_avg_sqs, "max_exp_avg_sq": max_exp_avg_sqs, "step": state_steps},
+        betas=(beta1, beta2), foreach=foreach, capturable=capturable, differentiable=differentiable, fused=fused,
+        grad_scale=grad_scale, found_inf=found_inf, decoupled_weight_decay=decoupled_weight_decay, amsgrad=amsgrad,
+        lr=lr, weight_decay=weight_decay, eps=eps, maximize=maximize,
+    )  # fmt: skip

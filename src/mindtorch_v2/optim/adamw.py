@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import mindtorch_v2 as torch
-from mindtorch_v2.optim.adam import Adam
+from mindtorch_v2.optim.adam import Adam, adam
 
 Tensor = torch.Tensor
 
-__all__ = ["AdamW"]
+__all__ = ["AdamW", "adamw"]
 
 
 class AdamW(Adam):
@@ -40,3 +40,20 @@ class AdamW(Adam):
         super().__setstate__(state)
         for group in self.param_groups:
             group["decoupled_weight_decay"] = True
+
+
+def adamw(
+    params: list[Tensor], grads: list[Tensor], exp_avgs: list[Tensor], exp_avg_sqs: list[Tensor],
+    max_exp_avg_sqs: list[Tensor], state_steps: list[Tensor], foreach: bool | None = None,
+    capturable: bool = False, differentiable: bool = False, fused: bool | None = None,
+    grad_scale: Tensor | None = None, found_inf: Tensor | None = None, has_complex: bool = False, *,
+    amsgrad: bool, beta1: float | Tensor, beta2: float | Tensor, lr: float | Tensor, weight_decay: float,
+    eps: float, maximize: bool,
+) -> None:  # fmt: skip
+    """AdamW's update of parameters by gradients and state that are given."""
+    adam(
+        params, grads, exp_avgs, exp_avg_sqs, max_exp_avg_sqs, state_steps, foreach=foreach, capturable=capturable,
+        differentiable=differentiable, fused=fused, grad_scale=grad_scale, found_inf=found_inf,
+        has_complex=has_complex, decoupled_weight_decay=True, amsgrad=amsgrad, beta1=beta1, beta2=beta2, lr=lr,
+        weight_decay=weight_decay, eps=eps, maximize=maximize,
+    )  # fmt: skip

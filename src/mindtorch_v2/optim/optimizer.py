@@ -12,6 +12,54 @@ from types import MappingProxyType
 from typing import Any, Callable
 
 import mindtorch_v2 as torch
+from mindtorch_v2.optim._custom import (
+    DeviceDict as DeviceDict,
+)
+from mindtorch_v2.optim._custom import (
+    DeviceDtypeDict as DeviceDtypeDict,
+)
+from mindtorch_v2.optim._custom import (
+    StateDict as StateDict,
+)
+from mindtorch_v2.optim._custom import (
+    _capturable_doc as _capturable_doc,
+)
+from mindtorch_v2.optim._custom import (
+    _device_dtype_check_for_fused as _device_dtype_check_for_fused,
+)
+from mindtorch_v2.optim._custom import (
+    _differentiable_doc as _differentiable_doc,
+)
+from mindtorch_v2.optim._custom import (
+    _disable_dynamo_if_unsupported as _disable_dynamo_if_unsupported,
+)
+from mindtorch_v2.optim._custom import (
+    _foreach_doc as _foreach_doc,
+)
+from mindtorch_v2.optim._custom import (
+    _fused_doc as _fused_doc,
+)
+from mindtorch_v2.optim._custom import (
+    _get_scalar_dtype as _get_scalar_dtype,
+)
+from mindtorch_v2.optim._custom import (
+    _get_value as _get_value,
+)
+from mindtorch_v2.optim._custom import (
+    _maximize_doc as _maximize_doc,
+)
+from mindtorch_v2.optim._custom import (
+    _params_doc as _params_doc,
+)
+from mindtorch_v2.optim._custom import (
+    _stack_if_compiling as _stack_if_compiling,
+)
+from mindtorch_v2.optim._custom import (
+    _to_scalar as _to_scalar,
+)
+from mindtorch_v2.optim._custom import (
+    _view_as_real as _view_as_real,
+)
 
 Tensor = torch.Tensor
 ParamsT = Iterable[Tensor] | Iterable[dict[str, Any]] | Iterable[tuple[str, Tensor]]
@@ -86,9 +134,7 @@ def check_fused(foreach: bool | None, fused: bool | None, differentiable: bool) 
             raise RuntimeError("`fused` and `foreach` cannot be `True` together.")
 
 
-def number(value: Any) -> Any:
-    """A number of a number or of a tensor of one element."""
-    return value.item() if isinstance(value, torch.Tensor) else value
+number = _get_value
 
 
 def new_step(device: torch.device | str = "cpu") -> Tensor:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Callable
 
 import mindtorch_v2 as torch
-from mindtorch_v2.optim._foreach import add_scaled_, native_on_cpu, option_for
+from mindtorch_v2.optim._foreach import add_scaled_, native_on_cpu, option_for, scaled_grads
 from mindtorch_v2.optim.optimizer import (
     Optimizer,
     check_fused,
@@ -16,7 +16,7 @@ from mindtorch_v2.optim.optimizer import (
 
 Tensor = torch.Tensor
 
-__all__ = ["SGD"]
+__all__ = ["SGD", "sgd"]
 
 
 class SGD(Optimizer):
@@ -67,18 +67,20 @@ class SGD(Optimizer):
         for group in self.param_groups:
             params = [param for param in group["params"] if param.grad is not None]
             if any(param.grad.is_sparse for param in params):
-                self._step_sparse(group, [param for param in params if param.grad.is_sparse])
+                sparse = [param for param in params if param.grad.is_sparse]
+                self._step_sparse(group, sparse, [param.grad for param in sparse])
                 params = [param for param in params if not param.grad.is_sparse]
             if group["differentiable"]:
                 with torch.enable_grad():
-                    self._step_lists(group, params)
+                    self._step_lists(group, params, [param.grad for param in params])
                 continue
             on_cpu = [param for param in params if native_on_cpu(param)]
             if on_cpu:
                 self._step_on_cpu(group, on_cpu)
             if len(on_cpu) < len(params):
+                others = [param for param in params if not native_on_cpu(param)]
                 with torch.no_grad():
-                    self._step_lists(group, [p for p in params if not native_on_cpu(p)])
+                    self._step_lists(group, others, [param.grad for param in others])
         return loss
 
     def _step_on_cpu(self, group: dict[Any, Any], params: list[Tensor]) -> None:
@@ -98,14 +100,14 @@ class SGD(Optimizer):
                     buffer = state["momentum_buffer"] = torch.empty_like(grad)
             native(param, grad, buffer, lr, momentum, dampening, decay, nesterov, maximize, first)
 
-    def _step_sparse(self, group: dict[Any, Any], params: list[Tensor]) -> None:
+    def _step_sparse(self, group: dict[Any, Any], params: list[Tensor], grads: Sequence[Any]) -> None:
         """Parameters with sparse gradients: only the rows that a gradient has are touched."""
         momentum, decay = group["momentum"], number(group["weight_decay"])
         if group["fused"]:
             raise RuntimeError("`_fused_sgd` does not support sparse gradients")
         with torch.no_grad():
-            for param in params:
-                grad: Any = -param.grad if group["maximize"] else param.grad  # type: ignore[operator]
+            for param, grad in zip(params, grads):
+                grad = -grad if group["maximize"] else grad
                 grad = grad.add(param, alpha=decay) if decay else grad
                 if momentum != 0:
                     state = self.state[param]
@@ -117,17 +119,18 @@ class SGD(Optimizer):
                     grad = grad.add(buffer, alpha=momentum) if group["nesterov"] else buffer
                 param.add_(grad, alpha=-number(group["lr"]))
 
-    def _step_lists(self, group: dict[Any, Any], params: list[Tensor]) -> None:
+    def _step_lists(self, group: dict[Any, Any], params: list[Tensor], grads: Sequence[Any]) -> None:
         """The same update over lists: other devices, complex, differentiable."""
-        together: dict[Any, list[Tensor]] = {}
+        together: dict[Any, tuple[list[Tensor], list[Tensor]]] = {}
         alone = group["differentiable"] or group["foreach"] is False
-        for i, param in enumerate(params):
-            together.setdefault(i if alone else (param.get_device(), param.dtype), []).append(param)
-        for alike in together.values():
-            self._update(group, alike)
+        for i, (param, grad) in enumerate(zip(params, grads)):
+            alike = together.setdefault(i if alone else (param.get_device(), param.dtype), ([], []))
+            alike[0].append(param)
+            alike[1].append(grad)
+        for lists in together.values():
+            self._update(group, *lists)
 
-    def _update(self, group: dict[Any, Any], params: list[Tensor]) -> None:
-        grads: Sequence[Tensor] = [param.grad for param in params if param.grad is not None]
+    def _update(self, group: dict[Any, Any], params: list[Tensor], grads: Sequence[Tensor]) -> None:
         lr = option_for(params[0], group, group["lr"])
         decay, momentum = number(group["weight_decay"]), group["momentum"]
         if group["maximize"]:
@@ -160,3 +163,28 @@ class SGD(Optimizer):
             if buffer is None:
                 states[i]["momentum_buffer"] = grads[i].detach().clone()
         return [state["momentum_buffer"] for state in states]
+
+
+def sgd(
+    params: list[Tensor], d_p_list: list[Tensor], momentum_buffer_list: list[Tensor | None],
+    has_sparse_grad: bool = False, foreach: bool | None = None, fused: bool | None = None,
+    grad_scale: Tensor | None = None, found_inf: Tensor | None = None, *, weight_decay: float, momentum: float,
+    lr: float | Tensor, dampening: float, nesterov: bool, maximize: bool,
+) -> None:  # fmt: skip
+    """SGD's update of parameters by gradients and momentum that are given; a momentum of None is made and put there."""
+    found = scaled_grads(d_p_list, {"grad_scale": grad_scale, "found_inf": found_inf})
+    if found is None:
+        return
+    made = SGD.__new__(SGD)
+    made.state = {  # type: ignore[assignment]
+        param: {} if buffer is None else {"momentum_buffer": buffer}
+        for param, buffer in zip(params, momentum_buffer_list or [None] * len(params))
+    }
+    group = {"weight_decay": weight_decay, "momentum": momentum, "lr": lr, "dampening": dampening, "nesterov": nesterov,
+             "maximize": maximize, "foreach": foreach, "fused": fused, "differentiable": torch.is_grad_enabled()}
+    dense = [i for i, grad in enumerate(found) if not grad.is_sparse]
+    sparse = [i for i, grad in enumerate(found) if grad.is_sparse]
+    made._step_lists(group, [params[i] for i in dense], [found[i] for i in dense])
+    made._step_sparse(group, [params[i] for i in sparse], [found[i] for i in sparse])
+    for i, param in enumerate(params[: len(momentum_buffer_list)]):
+        momentum_buffer_list[i] = made.state[param].get("momentum_buffer")
