@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from client import client, same
+from client import client, same, same_roughly
 
 I32 = torch.int32
 FLOATS = [torch.float32, torch.float16, torch.bfloat16]
@@ -134,3 +134,118 @@ def test_attention_with_a_sink(name: str) -> None:
     numbers = [2, 0.25, 2147483647, 2147483647, "BNSD", 2, 0, 0, 0, 0, False, 0, 0, 0] + ([0] if later else [])
     got = client().call(name, q, [k], [v], *args, *numbers, torch.empty_like(q), None)
     same(got, want)
+
+
+def by_halves(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+    a, b = x.chunk(2, -1)
+    return x * cos + torch.cat((-b, a), -1) * sin
+
+
+def rms(x: torch.Tensor, gamma: torch.Tensor, epsilon: float) -> torch.Tensor:
+    return x / (x.pow(2).mean(-1, keepdim=True) + epsilon).sqrt() * gamma
+
+
+def as_int8(x: torch.Tensor) -> torch.Tensor:
+    return x.round().clamp(-128, 127).to(torch.int8)
+
+
+def in_pieces(rows: dict[int, torch.Tensor], like: torch.Tensor, size: int) -> torch.Tensor:
+    """A cache of blocks in which a row lies in pieces of 32 bytes, those of all slots of a block side by side."""
+    made, piece = torch.zeros_like(like), 32 // like.element_size()
+    blocks = made.view(like.numel() // (size * rows[0].numel()), -1, size, piece)
+    for slot, row in rows.items():
+        blocks[slot // size, :, slot % size] = row.view(-1, piece).to(like.dtype)
+    return made
+
+
+@pytest.mark.parametrize("mode", ["PA_NZ", "PA_BLK_NZ", "PA_BLK_BNSD"])
+@pytest.mark.parametrize("low", [False, True])
+def test_keys_that_are_quantised_or_stored_in_pieces(mode: str, low: bool) -> None:
+    batch, steps, dv, dk, size = 2, 3, 32, 32, 2
+    kv, gamma = torch.randn(batch, 1, steps, dv + dk).half(), torch.rand(dv).half()
+    cos, sin = torch.rand(batch, 1, steps, dk).half(), torch.rand(batch, 1, steps, dk).half()
+    caches = [torch.zeros(4, size, 1, d, dtype=torch.int8 if low else torch.float16) for d in (dk, dv)]
+    scales = [torch.tensor([20.0]), torch.rand(dv) * 30, torch.rand(dk) * 4, torch.tensor([3.0])] if low else [None] * 4
+    rows = [interleaved(kv[..., dv:].float(), cos.float(), sin.float()).view(-1, dk), rms(kv[..., :dv].float(), gamma.float(), 1e-5).view(-1, dv)]
+    if mode.startswith("PA_BLK"):                           # the blocks of each batch, by the first slot of each
+        index = torch.tensor([6, -1, 0, 4])
+        slots = [6, 7, None, 0, 1, 4]
+    else:
+        index = torch.tensor([7, 0, -1, 3, 2, 5])
+        slots = [7, 0, None, 3, 2, 5]
+    got = client().call("aclnnKvRmsNormRopeCache", kv, gamma, cos, sin, index, *(c.clone() for c in caches), *scales, 1e-5, mode, False, None, None)
+    for g, x, cache, scale, offset in zip(got, rows, caches, scales[:2], scales[2:], strict=True):
+        stored = as_int8(x * scale + offset) if low else x.half()
+        kept = {s: stored[i] for i, s in enumerate(slots) if s is not None}
+        if mode.endswith("NZ"):
+            want = in_pieces(kept, cache, size)
+        else:
+            want = cache.clone()
+            for s, row in kept.items():
+                want.view(8, -1)[s] = row
+        same_roughly(g.float(), want.float(), 1.01 if low else 2e-2)
+
+
+@pytest.mark.parametrize("low", [False, True])
+def test_queries_and_keys_of_one_matrix(low: bool) -> None:
+    tokens, q, k, depth, size = 6, 3, 2, 16, 2
+    qkv, gammas = torch.randn(tokens, (q + 2 * k) * depth).half(), [torch.rand(depth).half() for _ in "qk"]
+    cos, sin, index = torch.rand(tokens, depth).half(), torch.rand(tokens, depth).half(), torch.tensor([5, -1, 0, 1, 6, 7])
+    piece = 32 if low else 16
+    cache = torch.zeros(4, k * depth // piece, size, piece, dtype=torch.int8 if low else torch.float16)
+    scales = [torch.rand(k, depth) + 0.1, torch.rand(k, depth) + 0.1, torch.rand(k, depth), None] if low else [None] * 4
+    x = qkv.float().view(tokens, -1, depth)
+    parts = [by_halves(rms(x[:, a:b], g.float(), 1e-6), cos.float()[:, None], sin.float()[:, None]).reshape(tokens, -1)
+             for a, b, g in ((0, q, gammas[0]), (q, q + k, gammas[1]))] + [x[:, q + k :].reshape(tokens, -1)]  # fmt: skip
+    outs = [torch.empty_like(p).half() for p in parts]
+    got = client().call("aclnnQkvRmsNormRopeCache", qkv, *gammas, cos, sin, index, torch.zeros(tokens, q * depth).half(), cache.clone(), cache.clone(),
+                        *scales, [2, 3, q + 2 * k, depth], [q, k, k], 1e-6, "PA_NZ", *outs)  # fmt: skip
+    same_roughly(got[0], parts[0].half())
+    for g, part, scale, offset in zip(got[1:3], parts[1:], scales[:2], scales[2:], strict=True):
+        stored = part.half() if scale is None else as_int8(part / scale.flatten() + (0 if offset is None else offset.flatten()))
+        want = in_pieces({s: stored[i] for i, s in enumerate(index.tolist()) if s >= 0}, cache, size)
+        same_roughly(g.float(), want.float(), 1.01 if low else 2e-2)
+    for g, part in zip(got[3:], parts, strict=True):
+        same_roughly(g, part.half())
+
+
+@pytest.mark.parametrize("mode", ["contiguous", "page"])
+@pytest.mark.parametrize("restores", [False, True])
+def test_quantised_caches_of_rotated_keys(mode: str, restores: bool) -> None:
+    batch, steps, q, depth = 2, 2, 2, 8
+    wide = (q + 2) * depth
+    x = torch.randint(-90, 90, (batch, steps, wide), dtype=torch.int32) if restores else torch.randn(batch, steps, wide).half()
+    cos, sin = (torch.rand(batch, steps, 1, depth).half() for _ in "cs")
+    weight, act, bias = torch.rand(wide) / 40, torch.rand(batch * steps) + 0.5, torch.randint(-9, 9, (wide,), dtype=torch.int32)
+    full = (x.float() + bias) * weight * act.view(batch, steps, 1) if restores else x.float()
+    heads = full.view(batch, steps, q + 2, depth)
+    query = by_halves(heads[:, :, :q], cos.float(), sin.float())
+    key, value = by_halves(heads[:, :, q : q + 1], cos.float(), sin.float()), heads[:, :, q + 1 :]
+    scales = [torch.rand(depth) / 20 + 0.01, torch.rand(1, depth) / 20 + 0.01, torch.rand(depth), None]
+    caches = [torch.zeros(3, 5, 1, depth, dtype=torch.int8) for _ in "kv"]
+    indices = torch.tensor([3, 1] if mode == "contiguous" else [14, 0, 7, 2], dtype=I32)
+    slots = [3, 4, 6, 7] if mode == "contiguous" else [14, 0, 7, 2]
+    outs = [torch.empty(batch, steps, n, depth).half() for n in (q, 1, 1)]
+    got = client().call("aclnnDequantRopeQuantKvcache", x, cos, sin, *(c.clone() for c in caches), indices, *scales, weight, act, bias,
+                        [q * depth, depth, depth], "static", "BSND", True, mode, *outs)  # fmt: skip
+    for g, part, scale, offset in zip(got, (key, value), scales[:2], scales[2:], strict=False):
+        want = torch.zeros(15, depth)
+        want[slots] = as_int8(part.reshape(-1, depth) / scale.view(-1) + (0 if offset is None else offset)).float()
+        same_roughly(g.float().view(15, depth), want, 1.01)
+    for g, part in zip(got[2:], (query, key, value), strict=True):
+        same_roughly(g, part.half())
+
+
+def test_checks_of_gradients_for_silent_faults() -> None:
+    grad, sfda, step, result = torch.ones(4), torch.tensor([70.0, 60.0, 90.0]), torch.tensor([7]), torch.empty(1, dtype=I32)
+    limits = (7, 1e6, 10.0, 1e4, 5.0)
+    for val, mode, want in ((160.0, 1, (0, [160.0, 60.0, 160.0], 8, 1.0)), (320.0, 1, (2, [320.0, 60.0, 320.0], 8, 1.0)),
+                            (2e6, 1, (1, [2e6, 60.0, 2e6], 8, 1.0)), (2e6, 2, (1, [70.0, 60.0, 90.0], 7, 0.0))):  # fmt: skip
+        g, s, n, found = client().call("aclnnSilentCheck", torch.tensor(val), grad, sfda, step, *limits, mode, result)
+        assert (found.item(), s.tolist(), n.item(), g[0].item()) == want
+    for val, steps, mode, want in ((3.0, 0, 3, (0, 2.01, 1, 1.0)), (500.0, 1, 3, (2, 6.98, 2, 1.0)), (5e4, 0, 1, (1, 501.98, 1, 1.0)),
+                                   (float("inf"), 5, 3, (1, 2.0, 5, 0.0))):  # fmt: skip
+        average, g, n, found = client().call("aclnnSilentCheckV2", torch.tensor([val]), torch.ones(1), torch.full((1,), 2.0), grad,
+                                             torch.tensor([steps]), [4], [1], [0], 1000.0, 2.0, 0.99, mode, result)  # fmt: skip
+        assert (found.item(), n.item(), g[0].item()) == (want[0], *want[2:])
+        same(average, torch.tensor([want[1]]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import os
 import subprocess
@@ -278,6 +279,29 @@ def only_on_a_950() -> None:
     x = torch.randn(4, 16).half()
     outs = torch.empty(4, 16, dtype=torch.int8), torch.empty(4), torch.empty(4)
     near(client().call("aclnnDynamicQuantV3", x, None, None, 2, True, "pertoken", *outs)[0], rows_of(x.float())[0])
+    causal_convolutions()
+
+
+def causal_convolutions() -> None:
+    dim, taps, state = 8, 3, 4
+    weight, states = torch.randn(taps, dim).half(), torch.randn(5, state, dim).half()
+    i32 = functools.partial(torch.tensor, dtype=torch.int32)
+    x, starts, lines = torch.randn(9, dim).half(), i32([0, 2, 5, 9]), i32([3, -1, 0])
+    computed, accepted = i32([0, 7, 7]), i32([1, 1, 2])
+    for told in (None, accepted):
+        want, kept = torch.zeros(9, dim), states.clone()
+        for b, line in ((0, 3), (2, 0)):
+            part = x[starts[b] : starts[b + 1]].float()
+            skip = 0 if not b else int(told[b]) - 1 if told is not None else state - taps + 1
+            head = torch.zeros(taps - 1, dim) if not b else states[line, : skip + taps - 1].float()
+            rows = torch.cat((head, part))
+            want[starts[b] : starts[b + 1]] = sum(weight[k].float() * rows[skip + k : skip + k + len(part)] for k in range(taps)) + part
+            n = min(state, len(rows))
+            kept[line, state - n :] = rows[-n:].half()
+        got = client().call("aclnnFusedCausalConv1d", x, weight, states.clone(), starts, lines, None, None, told, computed, *[None] * 3,
+                            0, -1, 0, -1, 1, 128, 0, torch.zeros(9, dim).half())  # fmt: skip
+        torch.testing.assert_close(got[0], kept)
+        torch.testing.assert_close(got[1].float(), want, rtol=1e-2, atol=1e-2)
 
 
 def test_ops_that_one_generation_has() -> None:

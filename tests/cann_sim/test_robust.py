@@ -148,6 +148,9 @@ def test_a_refusal_of_the_second_phase_is_the_clients_to_read(client: Client) ->
     assert "aclnnEqual" in client.expect_code(161002, "aclnnEqual", ONES(2), ONES(3), answer)
     mask = torch.tensor([False, True, False])  # its places are known when it was read
     client.expect_code(161002, "aclnnIndexPutImpl", torch.zeros(2, 3), [torch.tensor([1]), mask], ONES(3, 3), True, False)
+    cache, tables = torch.zeros(4, 2, 8, 16), torch.zeros(2, 2, dtype=torch.int32)
+    rows = torch.zeros(3, 32), torch.zeros(3, 32)  # of another width than the cache's
+    client.expect_code(161002, "aclnnGatherPaKvCache", cache, cache, tables, torch.tensor([2, 1], dtype=torch.int32), *rows, None, "Norm", False)
     assert client.call("aclnnAbs", -ONES(2), torch.zeros(2)).equal(ONES(2))
     answer.free()
 

@@ -228,6 +228,8 @@ void execute(const Call& call) {
     call.row->impl->run(run);
   } catch (const Refusal& refusal) {  // of what the first phase could not see, or did not look at
     throw LateRefusal(refusal.code, std::string(call.name()) + ": " + refusal.message);
+  } catch (const LateRefusal& refusal) {
+    throw LateRefusal(refusal.code, std::string(call.name()) + ": " + refusal.what());
   }
   if (notes_overflow()) look_for_overflow(run);
 }

@@ -1,4 +1,4 @@
-// Caches of keys and values in blocks, what is written to them (normed, rotated), and partial attentions put together.
+// Caches of keys and values in blocks, rotation by a cache of positions, and partial attentions put together.
 #include <algorithm>
 #include <cmath>
 #include <string>
@@ -114,73 +114,6 @@ void gather(Run& r) {
   }
 }
 
-// ---- pairs of neighbours rotated: even items first, then odd ones ---------------------------------------------------------
-// y = (x even | x odd) * cos + (-x odd | x even) * sin; cos and sin broadcast.
-Value interleaved(const Value& x, const Value& cos, const Value& sin) {
-  const int64_t half = x.size(-1) / 2;
-  const Value even = x.narrow(-1, 0, half, 2), odd = x.narrow(-1, 1, half, 2);
-  const Value first = empty(x.shape(), mt::kFloat), second = empty(x.shape(), mt::kFloat);
-  copy(first.narrow(-1, 0, half), even);
-  copy(first.narrow(-1, half, half), odd);
-  copy(second.narrow(-1, 0, half), pointwise("neg", mt::kFloat, {odd}));
-  copy(second.narrow(-1, half, half), even);
-  return pointwise("add", mt::kFloat, {pointwise("mul", mt::kFloat, {first, cos}), pointwise("mul", mt::kFloat, {second, sin})},
-                   {integer(1)});
-}
-void check_interleave(const Call& c) {  // (x, cos, sin, out)
-  const TensorMeta& x = c.tensor(0);
-  EXPECT(x.ndim == 4 && x.sizes[3] % 2 == 0, "x %s", describe(x).c_str());
-  for (int i : {1, 2})
-    EXPECT(broadcast_sizes(sizes_of(c.tensor(i)), sizes_of(x)) == sizes_of(x), "%s %s does not broadcast to x %s",
-           c.row->args[i].name, describe(c.tensor(i)).c_str(), describe(x).c_str());
-  expect_same_shape(c, 3, 0);
-}
-void interleave(Run& r) { copy(r.tensor(3), interleaved(floats(r, 0), floats(r, 1), floats(r, 2))); }
-
-// ---- aclnnKvRmsNormRopeCache(kv, gamma, cos, sin, index, kCache, ckvCache, scales and offsets?, epsilon, cacheMode, isOutputKv, k, ckv)
-// kv [B, N, S, Dv + Dk]: the first part is normed, the rest rotated; each goes to the slots of its cache.
-void check_kv(const Call& c) {
-  const TensorMeta &kv = c.tensor(0), &gamma = c.tensor(1);
-  const int epsilon = argument(c, {"epsilon"});
-  const std::string mode = mode_of(c, epsilon + 1);
-  if (epsilon > 11 && has(c, 11)) refuse(561003, "%s with values of their own is not computed", c.name());
-  if (has(c, 7) || has(c, 8) || has(c, 9) || has(c, 10)) refuse(561003, "%s with quantised caches is not computed", c.name());
-  if (mode != "Norm" && mode != "PA" && mode != "PA_BNSD") refuse(561003, "%s with cacheMode %s is not computed", c.name(), mode.c_str());
-  EXPECT(kv.ndim == 4 && gamma.numel() < kv.sizes[3] && (kv.sizes[3] - gamma.numel()) % 2 == 0, "kv %s with gamma %s",
-         describe(kv).c_str(), describe(gamma).c_str());
-  EXPECT(kv.sizes[1] == 1, "%s: kv of %ld heads, expected 1", c.name(), kv.sizes[1]);
-  expect_numel(c, 4, kv.sizes[0] * kv.sizes[2]);
-  for (int i : {5, 6}) EXPECT(c.tensor(i).ndim == 4, "%s %s", c.row->args[i].name, describe(c.tensor(i)).c_str());
-}
-void kv(Run& r) {
-  const Call& c = r.call;
-  const int epsilon = argument(c, {"epsilon"});
-  const Value x = floats(r, 0), gamma = floats(r, 1), index = whole(r, 4);
-  const int64_t batch = x.size(0), steps = x.size(2), dv = gamma.numel(), dk = x.size(3) - dv;
-  const Value left = x.narrow(3, 0, dv).dense(), normed = empty(left.shape(), mt::kFloat);
-  for (int64_t row = 0; row < batch * steps; ++row) {
-    const float* in = left.ptr<float>() + row * dv;
-    double square = 0;
-    for (int64_t i = 0; i < dv; ++i) square += double(in[i]) * in[i] / double(dv);
-    const double rms = std::sqrt(square + c.number(epsilon));
-    for (int64_t i = 0; i < dv; ++i) normed.ptr<float>()[row * dv + i] = float(in[i] / rms * gamma.ptr<float>()[i]);
-  }
-  const Value rotated = interleaved(x.narrow(3, dv, dk), floats(r, 2), floats(r, 3)).dense();
-  const bool paged = mode_of(c, epsilon + 1) != "Norm";
-  struct { int cache, out; Value rows; } const parts[] = {{5, epsilon + 3, rotated.reshape({batch * steps, dk})}, {6, epsilon + 4, normed.reshape({batch * steps, dv})}};
-  for (const auto& part : parts) {
-    const Value cache = r.tensor(part.cache), slots = cache.reshape({cache.numel() / part.rows.size(1), part.rows.size(1)});
-    const int64_t length = slots.size(0) / std::max<int64_t>(batch, 1);  // of one batch, where the cache is not in blocks
-    for (int64_t row = 0; row < batch * steps; ++row) {
-      const int64_t given = index.ptr<int64_t>()[row], at = paged ? given : row / steps * length + given;
-      if (given < 0) continue;
-      if (at >= slots.size(0)) outside(c, at, slots.size(0));
-      copy(slots.select(0, at), part.rows.select(0, row));
-    }
-    if (c.integer(epsilon + 2) && has(c, part.out)) copy(r.tensor(part.out), part.rows.reshape(r.tensor(part.out).shape()));
-  }
-}
-
 // ---- aclnnAttentionUpdate(lse list, out list, updateType, out, lseOut?) ----------------------------------------------------
 void check_update(const Call& c) {
   EXPECT(c.tensors(0).size() > 0 && c.tensors(0).size() == c.tensors(1).size(), "%s: %ld lse for %ld outputs", c.name(),
@@ -263,8 +196,6 @@ void rope(Run& r) {
 const Op ops[] = {
     {"aclnnScatterPaKvCache", check_scatter, scatter}, {"aclnnScatterPaCache", check_scatter, scatter},
     {"aclnnGatherPaKvCache", check_gather, gather},
-    {"aclnnInterleaveRope", check_interleave, interleave}, {"aclnnKvRmsNormRopeCache", check_kv, kv},
-    {"aclnnKvRmsNormRopeCacheV2", check_kv, kv},
     {"aclnnAttentionUpdate", check_update, update},    {"aclnnRopeWithSinCosCache", check_rope, rope},
     {"aclnnRopeWithSinCosCacheV2", check_rope, rope},
 };

@@ -205,7 +205,7 @@ void kl(Run& r) {
   const float part = kind == 1 ? 1 / float(n) : kind == 3 ? 1 / float(sizes.empty() ? 1 : sizes[0]) : 1;  // mean, batchmean
   for (int64_t i = 0; i < n; ++i) {
     const float t = target.ptr<float>()[i], x = self.ptr<float>()[i];
-    const float slope = r.call.integer(4) ? std::exp(t) * (t + 1 - x) : t > 0 ? std::log(t) + 1 - x : 0;
+    const float slope = r.call.integer(4) ? std::exp(t) * (t + 1 - x) : t != 0 ? std::log(t) + 1 - x : 0;
     made.ptr<float>()[i] = grad.ptr<float>()[i] * slope * part;
   }
   copy(r.tensor(5), made);

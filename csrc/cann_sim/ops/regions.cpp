@@ -95,19 +95,27 @@ void check_stft(const Call& c) {
   EXPECT(x.ndim == 1 || x.ndim == 2, "%s: self %s has no 1 or 2 dims", c.name(), describe(x).c_str());
   const int64_t size = c.integer(3), hop = c.integer(4), length = x.sizes[x.ndim - 1];
   EXPECT(size > 0 && hop > 0 && size <= length, "%s: windows of %ld at a distance of %ld in %ld items", c.name(), long(size), long(hop), long(length));
-  if (c.integer(5) != size) refuse(561003, "%s with a winLength other than nFft is not computed", c.name());
-  if (has(c, 1)) expect_shape(c, 1, {size});
+  const int64_t wide = c.integer(5);
+  EXPECT(wide > 0 && wide <= size, "%s: winLength %ld with nFft %ld", c.name(), long(wide), long(size));
+  if (has(c, 1) && c.tensor(1).numel() != size) expect_shape(c, 1, {wide});
   Sizes out{c.integer(7) ? size / 2 + 1 : size, (length - size) / hop + 1};
   if (x.ndim == 2) out.insert(out.begin(), x.sizes[0]);
   if (!c.integer(8)) out.push_back(2);
   expect_shape(c, 2, out);
   EXPECT(mt::is_complex(dtype_of(c.tensor(2).dtype)) == (c.integer(8) != 0), "%s: out is %s", c.name(), describe(c.tensor(2)).c_str());
 }
+// The window in the middle of zeros; a given one may have its zeros already.
+Value window_of(Run& r, int64_t size) {
+  const Value given = has(r.call, 1) ? r.tensor(1).reshape({-1}) : full({r.call.integer(5)}, mt::kComplexDouble, 1);
+  const Value made = full({size}, mt::kComplexDouble, 0);
+  copy(made.narrow(0, (size - given.numel()) / 2, given.numel()), given);
+  return made;
+}
 void run_stft(Run& r) {
   const Value x = r.tensor(0).to(mt::kComplexDouble).dense(), out = r.tensor(2);
   const int64_t size = r.call.integer(3), hop = r.call.integer(4), length = x.size(-1), rows = length ? x.numel() / length : 0;
   const int64_t bins = r.call.integer(7) ? size / 2 + 1 : size, frames = (length - size) / hop + 1;
-  const Value window = has(r.call, 1) ? r.tensor(1).to(mt::kComplexDouble).dense() : full({size}, mt::kComplexDouble, 1);
+  const Value window = window_of(r, size);
   const Value made = empty({rows, bins, frames}, mt::kComplexDouble);
   using Complex = std::complex<double>;
   const double by = r.call.integer(6) ? 1 / std::sqrt(double(size)) : 1;

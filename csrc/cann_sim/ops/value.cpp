@@ -13,7 +13,8 @@
 namespace cann_sim {
 namespace {
 
-[[noreturn]] void broken(const std::string& what) { throw DeviceFault(ACL_ERROR_RT_AICORE_EXCEPTION, what); }
+// Shapes that do not go together, of which a card's first phase would have said so.
+[[noreturn]] void broken(const std::string& what) { throw LateRefusal(ACLNN_ERR_PARAM_INVALID, what); }
 
 void set_strides(Value& v) {
   int64_t step = 1;
