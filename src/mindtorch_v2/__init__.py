@@ -98,7 +98,6 @@ _FROM |= dict.fromkeys((
 _DEFERRED += ("fx", "export", "_export", "monitor", "_commands", "_functorch", "_guards", "_progress", "_decomp", "package")
 _deferred.defer(__name__, {name: _FROM.get(name, name) for name in (*_DEFERRED, *_FROM)}, plain_lookup=True)
 vars(cuda).update(_legacy.cuda_tensor_types)
-_deferred.defer(cuda.__name__, {"amp": "cuda.amp"})
 _deferred.defer(autograd.__name__, {"profiler": "autograd.profiler", "kineto_available": "autograd.profiler",
                                     **dict.fromkeys(("_check_batched", "_check_batched_forward"), "_functorch.batched_checks")})
 _deferred.defer(_ops.__name__, {"npu": "_ops.npu", **dict.fromkeys(("OpOverload", "OpOverloadPacket",

@@ -108,7 +108,12 @@ def no_devices(word: str) -> dict[str, Any]:
         def __exit__(self, *exc: Any) -> None:
             pass
 
-    return {"is_available": is_available, "device_count": device_count, "empty_cache": empty_cache, "device": device,
+    why = f"Torch not compiled with {word} enabled: the devices are cpu and npu"
+    return {**{name: absent(f"torch.{word.lower()}.{name}", why, error=RuntimeError) for name in ("Stream", "Event")},
+            "default_generators": (), "seed": empty_cache, "seed_all": empty_cache, "memory_stats_as_nested_dict": memory_stats,
+            **dict.fromkeys(("init", "_lazy_init", "initial_seed", "default_stream", "set_stream"), synchronize),
+            **dict.fromkeys(("_is_compiled", "_is_in_bad_fork"), is_available),
+            "is_available": is_available, "device_count": device_count, "empty_cache": empty_cache, "device": device,
             "memory_stats": memory_stats, "get_rng_state_all": get_rng_state_all, "set_rng_state_all": set_rng_state_all,
             "reset_peak_memory_stats": empty_cache, "get_rng_state": synchronize, "set_rng_state": manual_seed_all,
             **dict.fromkeys(("memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved"), _none_counted),

@@ -132,6 +132,7 @@ _STORAGE_FORMS = """ * no arguments
 class _LegacyStorage(metaclass=_StorageType):
     """What the named storages have in common; it makes none itself."""
 
+    __module__ = "torch.storage"
     dtype = _device = None
 
 

@@ -1,6 +1,8 @@
 """torch._utils: what packages read of torch's own helpers, such as how an error travels between processes."""
 from __future__ import annotations
 
+import logging
+import os
 import sys
 import traceback
 from typing import Any
@@ -108,6 +110,60 @@ class classproperty:
 
     def __get__(self, instance: Any, owner: type) -> Any:
         return self.func(owner)
+
+
+def cpu_count() -> int | None:
+    """Processors that this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+def render_call(fn: Any, args: Any, kwargs: dict[str, Any]) -> str:
+    """A call as a program would write it."""
+    given = [*map(repr, args), *(f"{key}={value!r}" for key, value in kwargs.items())]
+    return f"{torch.overrides.resolve_name(fn) or fn}({', '.join(given)})"
+
+
+class CallbackRegistry:
+    """Functions that are called together; what one raises is logged, and the others still run."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.callback_list: list[Any] = []
+
+    def add_callback(self, cb: Any) -> None:
+        """Call it from now on."""
+        self.callback_list.append(cb)
+
+    def fire_callbacks(self, *args: Any, **kwargs: Any) -> None:
+        """Call all of them."""
+        for cb in self.callback_list:
+            try:
+                cb(*args, **kwargs)
+            except Exception:
+                logging.getLogger(__name__).exception("Exception in callback for %s registered with gpu trace", self.name)
+
+
+class _LazySeedTracker:
+    """Which of two seeds waits for a device to start, in the order in which they were given."""
+
+    def __init__(self) -> None:
+        self.manual_seed_all_cb: Any = None
+        self.manual_seed_cb: Any = None
+        self.call_order: list[Any] = []
+
+    def queue_seed_all(self, cb: Any, traceback: Any) -> None:
+        """Seed all devices when they start."""
+        self.manual_seed_all_cb = (cb, traceback)
+        self.call_order = [self.manual_seed_cb, self.manual_seed_all_cb]
+
+    def queue_seed(self, cb: Any, traceback: Any) -> None:
+        """Seed the current device when it starts."""
+        self.manual_seed_cb = (cb, traceback)
+        self.call_order = [self.manual_seed_all_cb, self.manual_seed_cb]
+
+    def get_calls(self) -> list[Any]:
+        """The calls, the last one last."""
+        return self.call_order
 
 
 # ---- tensors of storages, as files name these functions; torch.load has constructors of its own (_rebuilding.py) ---------

@@ -151,3 +151,7 @@ max_memory_reserved = _of_memory("max_memory_reserved")
 reset_peak_memory_stats = _of_memory("reset_peak_memory_stats")
 reset_accumulated_memory_stats = _of_memory("reset_accumulated_memory_stats")
 empty_cache, empty_host_cache = torch.npu.empty_cache, torch.npu.host_empty_cache
+_MEMORY = """empty_cache empty_host_cache get_memory_info max_memory_allocated max_memory_reserved memory_allocated memory_reserved
+    memory_stats reset_accumulated_memory_stats reset_peak_memory_stats""".split()
+memory: Any = torch._facade.module(__name__, "memory", "What torch.accelerator says of memory.",
+                                   **{name: globals()[name] for name in _MEMORY})

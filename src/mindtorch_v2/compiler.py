@@ -87,3 +87,36 @@ class _Nothing:
 def list_backends(exclude_tags: tuple[Any, ...] = ()) -> list[str]:
     """There are none."""
     return []
+
+
+_default_backend: list[Any] = ["inductor"]
+
+
+def set_default_backend(backend: Any) -> None:
+    """The backend that compile would take; None is "inductor". It is kept, and nothing is compiled."""
+    if backend is not None and not callable(backend) and not isinstance(backend, str):
+        raise TypeError(f"backend must be a string, callable, or None, got {type(backend).__name__}")
+    _default_backend[0] = "inductor" if backend is None else backend
+
+
+def get_default_backend() -> Any:
+    """The backend that was set."""
+    return _default_backend[0]
+
+
+def set_enable_guard_collectives(enabled: bool) -> bool:
+    """False, the setting before: nothing is guarded."""
+    return False
+
+
+def nested_compile_region(fn: Any = None, **options: Any) -> Any:
+    """The function itself, or a decorator that gives it."""
+    return _same if fn is None else fn
+
+
+def save_cache_artifacts() -> None:
+    """None: nothing was compiled."""
+
+
+def load_cache_artifacts(serialized_artifacts: bytes) -> None:
+    """None: nothing is taken, since nothing is compiled."""

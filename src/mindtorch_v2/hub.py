@@ -1,7 +1,8 @@
-"""torch.hub: files with weights, fetched once and kept in a folder; repositories of models are not loaded."""
+"""torch.hub: files with weights, fetched once and kept in a folder, and models of folders with a hubconf.py."""
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import os
 import re
 import shutil
@@ -10,6 +11,7 @@ import tempfile
 import urllib.request
 import zipfile
 import zlib
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import urlparse
 
@@ -20,10 +22,10 @@ try:
 except ImportError:
     tqdm = None
 
-__all__ = ["download_url_to_file", "get_dir", "load", "load_state_dict_from_url", "set_dir"]
+__all__ = ["download_url_to_file", "get_dir", "help", "list", "load", "load_state_dict_from_url", "set_dir"]
 
 HASH_REGEX = re.compile(r"-([a-f0-9]*)\.")   # weights-1a2b3c4d.pth names the beginning of its SHA-256
-_chosen: list[str | None] = [None]
+_chosen: Any = [None]
 
 
 def get_dir() -> str:
@@ -92,7 +94,50 @@ def _unpacked(path: str, folder: str) -> str:
         raise RuntimeError(f"[hub] {path} is damaged: {error}") from error
 
 
-def load(repo_or_dir: str, model: str, *args: Any, **kwargs: Any) -> Any:
-    """Refuses: such repositories are programs written for PyTorch itself."""
-    raise NotImplementedError(f"[hub.load] {repo_or_dir} imports torch; build the model here and load its weights with "
-                              "torch.hub.load_state_dict_from_url")
+def _entrypoints(repo_or_dir: str, source: str, what: str) -> Any:
+    """The module hubconf of a folder on this machine, imported anew. Other places are refused."""
+    if source not in ("github", "local"):
+        raise ValueError(f'Unknown source: "{source}". Allowed values: "github" | "local".')
+    if source == "github":
+        raise NotImplementedError(f"[hub.{what}] repositories are not fetched; clone {repo_or_dir} and name its folder with "
+                                  "source='local'")
+    folder = os.path.abspath(repo_or_dir)
+    sys.path.insert(0, folder)
+    try:
+        spec = importlib.util.spec_from_file_location("hubconf", os.path.join(folder, "hubconf.py"))
+        module = importlib.util.module_from_spec(spec)   # type: ignore[arg-type]
+        spec.loader.exec_module(module)                  # type: ignore[union-attr]
+    finally:
+        sys.path.remove(folder)
+    absent = [name for name in getattr(module, "dependencies", ()) if importlib.util.find_spec(name) is None]
+    if absent:
+        raise RuntimeError(f"Missing dependencies: {', '.join(absent)}")
+    return module
+
+
+def _entrypoint(module: Any, model: Any) -> Callable[..., Any]:
+    if not isinstance(model, str):
+        raise ValueError("Invalid input: model should be a string of function name")
+    function = getattr(module, model, None)
+    if not callable(function):
+        raise RuntimeError(f"Cannot find callable {model} in hubconf")
+    return function
+
+
+def list(github: str, force_reload: bool = False, skip_validation: bool = False, trust_repo: Any = "check",
+         verbose: bool = True) -> Any:
+    """Names of the models of a folder with a hubconf.py; repositories are not fetched."""
+    module = _entrypoints(github, "local" if os.path.isdir(github) else "github", "list")
+    return [name for name in dir(module) if callable(getattr(module, name)) and not name.startswith("_")]
+
+
+def help(github: str, model: str, force_reload: bool = False, skip_validation: bool = False, trust_repo: Any = "check") -> Any:
+    """What a folder's hubconf.py says of a model; repositories are not fetched."""
+    module = _entrypoints(github, "local" if os.path.isdir(github) else "github", "help")
+    return _entrypoint(module, model).__doc__
+
+
+def load(repo_or_dir: str, model: str, *args: Any, source: str = "github", trust_repo: Any = "check",
+         force_reload: bool = False, verbose: bool = True, skip_validation: bool = False, **kwargs: Any) -> Any:
+    """A model of a folder with a hubconf.py (source="local"); repositories are not fetched."""
+    return _entrypoint(_entrypoints(repo_or_dir, source.lower(), "load"), model)(*args, **kwargs)

@@ -166,3 +166,5 @@ class profile:
 _utils: Any = torch._facade.module(__name__, "_utils", "Services of the profiler.", **torch._facade.refusals(
     "map_recorded_events_to_aten_ops_with_stack_trace", "a recording does not know the graph that an op came from",
     "torch.profiler._utils."))
+profiler: Any = torch._facade.module(__name__, "profiler", "Where torch keeps its profiler.", _KinetoProfile=profile, **{
+    name: globals()[name] for name in __all__})

@@ -370,3 +370,8 @@ def _load(file: IO[bytes], name: str, map_location: MapLocation, weights_only: b
         raise EOFError(f"Ran out of input: {name} is empty")
     _refuse_others(name, file)
     return _load_legacy(file, name, restore, weights_only, *how)
+
+
+def _load_from_bytes(b: bytes) -> Any:
+    """The storage in a pickle that PyTorch wrote: it holds a file of torch.save."""
+    return load(io.BytesIO(b), weights_only=True)

@@ -1,9 +1,7 @@
 """torch.cpu: the CPU as one device among others, for code that is written for any; and torch.cpu.amp."""
 from __future__ import annotations
 
-import contextlib
 import platform
-from collections.abc import Iterator
 from typing import Any
 
 from mindtorch_v2._C import _bf16_unit, _kernel_level
@@ -24,6 +22,36 @@ class Stream:
 
     def wait_event(self, event: Any) -> None:
         """Nothing: every event is done."""
+
+
+class Event:
+    """An event of the CPU's one stream: always done."""
+
+    def query(self) -> bool:
+        """True."""
+        return True
+
+    def record(self, stream: Any = None) -> None:
+        """Nothing: what came before is done."""
+
+    def synchronize(self) -> None:
+        """Nothing: there is nothing to wait for."""
+
+    def wait(self, stream: Any = None) -> None:
+        """Nothing: there is nothing to wait for."""
+
+
+class StreamContext:
+    """A with block on a stream, which changes nothing."""
+
+    def __init__(self, stream: Any) -> None:
+        self.stream = stream
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *exc: Any) -> None:
+        pass
 
 
 _default_stream = Stream()
@@ -62,10 +90,9 @@ def current_stream(device: Any = None) -> Stream:
     return _default_stream
 
 
-@contextlib.contextmanager
-def stream(stream: Any) -> Iterator[None]:
+def stream(stream: Any) -> StreamContext:
     """A with block that changes nothing."""
-    yield
+    return StreamContext(stream)
 
 
 def get_capabilities() -> dict[str, Any]:

@@ -1,11 +1,9 @@
 """torch.cuda without CUDA: no device is found, and whatever needs one raises."""
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from typing import Any
 
-from mindtorch_v2 import _facade
+from mindtorch_v2 import _deferred, _facade
 from mindtorch_v2._C import OutOfMemoryError as OutOfMemoryError
 
 _NO_CUDA = ("Torch not compiled with CUDA enabled: mindtorch_v2 has the devices cpu and npu; "
@@ -42,7 +40,8 @@ def _refusal(name: str) -> Any:
 for _name in ("current_device", "set_device", "get_device_name", "get_device_capability", "get_device_properties",
               "synchronize", "current_stream", "default_stream", "set_stream", "mem_get_info", "current_blas_handle",
               "can_device_access_peer", "utilization", "temperature", "power_draw", "clock_rate", "cudart",
-              "get_rng_state", "set_rng_state", "initial_seed",
+              "get_rng_state", "set_rng_state", "initial_seed", "_lazy_init", "current_solver_handle", "get_stream_from_external",
+              "set_sync_debug_mode", "device_memory_used", "memory_usage",
               "memory_summary", "list_gpu_processes", "set_per_process_memory_fraction", "caching_allocator_alloc",
               "caching_allocator_delete", "external_stream", "make_graphed_callables", "graph_pool_handle"):
     globals()[_name] = _refusal(_name)
@@ -51,6 +50,16 @@ for _name in ("current_device", "set_device", "get_device_name", "get_device_cap
 for _name in ("memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved", "memory_cached",
               "max_memory_cached"):
     globals()[_name] = lambda device=None: 0
+
+
+def _is_compiled() -> bool:
+    """False: no code for CUDA is here."""
+    return False
+
+
+def _is_in_bad_fork() -> bool:
+    """False: a child of fork has nothing of CUDA that is broken."""
+    return False
 
 
 def get_rng_state_all() -> list[Any]:
@@ -153,6 +162,21 @@ class StreamContext:
         pass
 
 
+class ExternalStream(_NeedsCuda):
+    """A stream that another library made; none can be."""
+
+
+class DeferredCudaCallError(Exception):
+    """A call that waited for CUDA's start failed."""
+
+
+class CudaError(RuntimeError):
+    """An error code of CUDA's runtime."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(f"({code})")
+
+
 class CUDAGraph(_NeedsCuda):
     """A CUDA graph; none can be made."""
 
@@ -183,32 +207,8 @@ def stream(stream: Any) -> StreamContext:
     return StreamContext(stream)
 
 
-@contextlib.contextmanager
-def graph(*args: Any, **kwargs: Any) -> Iterator[None]:
-    """Refuses: there is no CUDA here."""
-    raise AssertionError(_NO_CUDA)
-    yield
-
-
-class nvtx:
-    """Ranges for NVIDIA's profiler: nothing listens."""
-
-    @staticmethod
-    def range_push(msg: str) -> int:
-        return 0
-
-    @staticmethod
-    def range_pop() -> int:
-        return 0
-
-    @staticmethod
-    def mark(msg: str) -> None:
-        pass
-
-    @staticmethod
-    @contextlib.contextmanager
-    def range(msg: str, *args: Any, **kwargs: Any) -> Iterator[None]:
-        yield
+class graph(_NeedsCuda):
+    """A with block that records a CUDA graph; none can be."""
 
 
 random: Any = _facade.module(__name__, "random", "The random state of each device; there is none.", **{
@@ -226,3 +226,19 @@ def _create_jit_fn(code_string: str, **kwargs: Any) -> Any:
 
 jiterator: Any = _facade.module(__name__, "jiterator", "Kernels made from C++ text while a program runs.",
                                 _create_jit_fn=_create_jit_fn, _create_multi_output_jit_fn=_create_jit_fn)
+
+streams: Any = _facade.module(__name__, "streams", "Streams and events of CUDA: none can be made.", Stream=Stream, Event=Event,
+                              ExternalStream=ExternalStream)
+graphs: Any = _facade.module(__name__, "graphs", "Graphs of CUDA: none can be made.", CUDAGraph=CUDAGraph, graph=graph,
+                             **{name: globals()[name] for name in ("graph_pool_handle", "is_current_stream_capturing",
+                                                                   "make_graphed_callables")})
+nccl: Any = _facade.module(__name__, "nccl", "NVIDIA's communication library, which is not there.",
+                           is_available=lambda tensors: False, **_facade.refusals(
+                               "version unique_id init_rank all_reduce reduce broadcast all_gather reduce_scatter",
+                               "there is no NCCL: npus communicate by torch.distributed", "torch.cuda.nccl.", RuntimeError))
+_deferred.defer(__name__, {"amp": "cuda.amp", "comm": "cuda.comm", "memory": "cuda.memory", "nvtx": "cuda.nvtx",
+                           **dict.fromkeys(("memory_stats_as_nested_dict", "host_memory_stats", "host_memory_stats_as_nested_dict",
+                                            "caching_allocator_enable", "caching_allocator_disabled", "MemPool", "use_mem_pool",
+                                            "get_per_process_memory_fraction", "reset_accumulated_host_memory_stats",
+                                            "reset_peak_host_memory_stats", "get_allocator_backend", "CUDAPluggableAllocator",
+                                            "change_current_allocator"), "cuda.memory")})

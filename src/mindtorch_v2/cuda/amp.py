@@ -4,7 +4,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from mindtorch_v2 import _C
+from mindtorch_v2 import _C, _facade
 from mindtorch_v2.amp import autocast_mode as _mode
 from mindtorch_v2.amp import grad_scaler as _scaler
 
@@ -26,3 +26,14 @@ class GradScaler(_scaler.GradScaler):
 
 custom_fwd = functools.partial(_mode.custom_fwd, device_type="cuda")
 custom_bwd = functools.partial(_mode.custom_bwd, device_type="cuda")
+
+
+def amp_definitely_not_available() -> bool:
+    """True: there is no CUDA here."""
+    return True
+
+
+_facade.module(__name__, "common", "Whether CUDA's mixed precision is there.",
+               amp_definitely_not_available=amp_definitely_not_available)
+_facade.module(__name__, "autocast_mode", "autocast for CUDA.", autocast=autocast, custom_fwd=custom_fwd, custom_bwd=custom_bwd)
+_facade.module(__name__, "grad_scaler", "GradScaler for CUDA.", GradScaler=GradScaler, OptState=_scaler.OptState)
