@@ -67,6 +67,21 @@ template <template <class> class Op, class T, class Out> void ternary_loop(void*
   for (int64_t i = 0; i < n; ++i) out[i] = op(x[i], y[i], z[i]);
 }
 
+// The loop of an op whose vectors do not serve all items: a block with an item that is_far is done by far, one by one.
+template <template <class> class Op, class T> void divided_loop(void* const* p, int64_t n, const Attr* a) {
+  constexpr int64_t block = 512;
+  for (int64_t i = 0; i < n; i += block) {
+    void* at[2] = {static_cast<T*>(p[0]) + i, static_cast<T*>(p[1]) + i};
+    T* out = static_cast<T*>(at[0]);
+    const T* x = static_cast<const T*>(at[1]);
+    const int64_t m = std::min(block, n - i);
+    int far = 0;
+    for (int64_t j = 0; j < m; ++j) far |= Op<T>::is_far(x[j]);
+    if (!far) unary_loop<Op, T, T>(at, m, a);
+    else for (int64_t j = 0; j < m; ++j) out[j] = T(Op<T>::far(x[j]));
+  }
+}
+
 // The loop of an op that is best computed on whole vectors of floats (see vmath.h).
 #if defined(__AVX512F__)
 typedef float Lanes __attribute__((vector_size(64)));

@@ -32,37 +32,21 @@ MT_UNARY(erf, Floats, -1, v::erf(x))
 MT_UNARY(erfc, Floats, -1, v::erfc(x))
 
 // The vectorised sine is right up to kCircular; a block with a larger item is done by the standard library.
-template <class T> struct sin_op {
-  explicit sin_op(const Attr*) {}
-  T operator()(T x) const { return v::sin(x); }
-  static double far(double x) { return std::sin(x); }
-};
-template <class T> struct cos_op {
-  explicit cos_op(const Attr*) {}
-  T operator()(T x) const { return v::cos(x); }
-  static double far(double x) { return std::cos(x); }
-};
-template <class T> struct tan_op {
-  explicit tan_op(const Attr*) {}
-  T operator()(T x) const { return v::tan(x); }
-  static double far(double x) { return std::tan(x); }
-};
-template <template <class> class Op> void circular_loop(void* const* p, int64_t n, const Attr* a) {
-  constexpr int64_t block = 512;
-  for (int64_t i = 0; i < n; i += block) {
-    void* at[2] = {static_cast<float*>(p[0]) + i, static_cast<float*>(p[1]) + i};
-    float* out = static_cast<float*>(at[0]);
-    const float* x = static_cast<const float*>(at[1]);
-    int64_t m = std::min(block, n - i);
-    int large = 0;
-    for (int64_t j = 0; j < m; ++j) large |= std::fabs(x[j]) > v::kCircular;
-    if (!large) unary_loop<Op, float, float>(at, m, a);
-    else for (int64_t j = 0; j < m; ++j) out[j] = float(Op<float>::far(x[j]));
-  }
-}
+#define MT_CIRCULAR(NAME) \
+  template <class T> struct NAME##_op { \
+    explicit NAME##_op(const Attr*) {} \
+    T operator()(T x) const { \
+      if constexpr (std::is_same_v<T, double>) return v::wide::NAME(x); \
+      else return v::NAME(x); \
+    } \
+    static double far(double x) { return std::NAME(x); } \
+    static bool is_far(T x) { return std::abs(x) > real_t<T>(v::kCircular); } \
+  };
+MT_CIRCULAR(sin) MT_CIRCULAR(cos) MT_CIRCULAR(tan)
 template <template <class> class Op> Pointwise circular(const char* name) {
-  Pointwise k = make<Op, Set<double, c64, c128>, 1>(name);
-  k.loop[kFloat] = circular_loop<Op>;
+  Pointwise k = make<Op, Set<c64, c128>, 1>(name);
+  k.loop[kFloat] = divided_loop<Op, float>;
+  k.loop[kDouble] = divided_loop<Op, double>;
   return k;
 }
 RegisterPointwise sin_row(circular<sin_op>("sin")), cos_row(circular<cos_op>("cos")), tan_row(circular<tan_op>("tan"));

@@ -1,6 +1,6 @@
 // Branch-free float math that the compiler vectorises: within 2 ulp, right for subnormals, infinities and NaN.
 // Where float cannot carry the accuracy the work is done in double (wide_*), whose short polynomials serve float only.
-// Functions of double and complex are those of the standard library.
+// Those of double are in vmath_double.h; functions of complex are those of the standard library.
 #pragma once
 #include <cmath>
 #include <limits>
@@ -429,33 +429,28 @@ template <class F> inline F gelu(F x) {  // of an infinity NaN, as torch
 }
 inline float log_sigmoid(float x) { return (x < 0.f ? x : 0.f) - log1p(exp_below(-std::fabs(x))); }
 
-// ---- double and complex ------------------------------------------------------------------------------------------
+}  // namespace v
+}  // namespace mt
 
-#define MT_STD(NAME) \
-  inline double NAME(double x) { return std::NAME(x); } \
-  template <class T> inline std::complex<T> NAME(std::complex<T> x) { return std::NAME(x); }
+#include "vmath_double.h"
+
+namespace mt {
+namespace v {
+
+// ---- complex, and what double leaves to the standard library -----------------------------------------------------
+
+#define MT_STD(NAME) template <class T> inline std::complex<T> NAME(std::complex<T> x) { return std::NAME(x); }
 MT_STD(exp) MT_STD(log) MT_STD(log10) MT_STD(sin) MT_STD(cos) MT_STD(tan) MT_STD(asin) MT_STD(acos) MT_STD(atan)
 MT_STD(sinh) MT_STD(cosh) MT_STD(tanh) MT_STD(asinh) MT_STD(acosh) MT_STD(atanh)
 #undef MT_STD
+inline double sin(double x) { return std::sin(x); }
+inline double cos(double x) { return std::cos(x); }
+inline double tan(double x) { return std::tan(x); }
+inline double pow(double x, double y) { return std::pow(x, y); }
+inline double exp_below(double x) { return exp(x); }
 inline float rsqrt(float x) { return 1.f / std::sqrt(x); }
 inline double rsqrt(double x) { return 1. / std::sqrt(x); }
 template <class T> inline std::complex<T> rsqrt(std::complex<T> x) { return T(1) / std::sqrt(x); }
-inline double exp2(double x) { return std::exp2(x); }
-inline double expm1(double x) { return std::expm1(x); }
-inline double log2(double x) { return std::log2(x); }
-inline double log1p(double x) { return std::log1p(x); }
-inline double erf(double x) { return std::erf(x); }
-inline double erfc(double x) { return std::erfc(x); }
-inline double pow(double x, double y) { return std::pow(x, y); }
-inline double atan2(double y, double x) { return std::atan2(y, x); }
-inline double normal_cdf(double x) { return 0.5 * std::erfc(x * -0.7071067811865476); }
-inline double gelu(double x) { return x * normal_cdf(x); }
-inline double sigmoid(double x) {
-  double e = std::exp(-std::fabs(x));
-  return (x < 0 ? e : 1.) / (1. + e);
-}
-inline double log_sigmoid(double x) { return (x < 0 ? x : 0) - std::log1p(std::exp(-std::fabs(x))); }
-inline double exp_below(double x) { return std::exp(x); }
 template <class T> inline std::complex<T> exp2(std::complex<T> x) { return std::exp(x * T(kLn2)); }
 template <class T> inline std::complex<T> log2(std::complex<T> x) { return std::log(x) * T(kInvLn2); }
 // Through double: the plain formulas lose the digits of small arguments.
