@@ -3,8 +3,11 @@ from __future__ import annotations
 
 import json
 import os
+import platform
+import struct
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -131,3 +134,11 @@ def test_capabilities_are_those_of_the_kernels():
     assert told["avx512_f"] == (level == "avx512") == mt.cpu._is_avx512_supported()
     assert told["amx_bf16"] == mt.cpu._is_amx_tile_supported() == mt.cpu._init_amx()
     assert not told["amx_bf16"] or told["avx512_bf16"]
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="tiles are of x86")
+def test_the_shape_of_the_tiles_is_a_constant_of_the_library():
+    # Written before the instruction that loads it, most of it was lost: a compiler took 8 of the 64 bytes to be read.
+    library = (Path(mt._C.__file__).parent / "libmt_kernels_avx512.so").read_bytes()
+    eight_tiles = struct.pack("<8H", *[64] * 8) + bytes(16) + bytes([16] * 8) + bytes(8)  # bytes of a row; rows
+    assert bytes([1]) + bytes(15) + eight_tiles in library

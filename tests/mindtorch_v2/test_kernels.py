@@ -5,6 +5,7 @@ import gc
 import itertools
 import math
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -279,6 +280,27 @@ def test_small_matrices_of_a_batch(dtype, n):
     x[5, -1] = 0
     with pytest.raises(mt.linalg.LinAlgError, match="Batch element 5"):
         mt.linalg.inv(x)
+
+
+@pytest.mark.parametrize("threads", [2, 5, 16])
+def test_rounds_of_few_and_many_pieces_by_turns(threads):
+    """Workers that have no share of a round, that come late from a larger one, or that sleep."""
+    before, grain = mt.get_num_threads(), 32768
+    x = mt.arange(80 * grain, dtype=mt.float32)
+    wanted = x.numpy() + 1
+    mt.set_num_threads(threads)
+    try:
+        for turn in range(120):
+            if turn % 30 == 29:
+                time.sleep(0.01)
+            for pieces in (80, 2, 3, threads, 1, 7):
+                n = pieces * grain - turn
+                assert np.array_equal((x[:n] + 1).numpy(), wanted[:n]), (turn, pieces)
+        with pytest.raises(IndexError):  # of a body, on whatever thread
+            x.view(-1, 1)[mt.full((8 * grain,), 10**9)]
+        assert np.array_equal((x + 1).numpy(), wanted)
+    finally:
+        mt.set_num_threads(before)
 
 
 def test_set_num_threads():
