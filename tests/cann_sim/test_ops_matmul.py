@@ -194,11 +194,70 @@ def test_grouped_matmul_over_the_inner_dim() -> None:
     close(got, y + want.view(9, 5))
 
 
+INT8, INT32, HALF, BFLOAT = torch.int8, torch.int32, torch.float16, torch.bfloat16
+
+
+def in_groups(function: Any, *operands: torch.Tensor) -> torch.Tensor:
+    """The rows of three groups, [0, 2), none, and [2, 6), by what belongs to each."""
+    return torch.cat([function(slice(a, b), *(o[g] for o in operands)) for g, (a, b) in enumerate(((0, 2), (2, 2), (2, 6)))])
+
+
+def grouped(x: Any, weight: Any, out: Any, counts: Any = (2, 0, 4), act: int = 0, kind: int = 1, **lists: Any) -> torch.Tensor:
+    names = ("bias", "scale", "offset", "restore", "restore_offset", "token")
+    given = [[v] if torch.is_tensor(v := lists.get(name)) else v for name in names]
+    listed = [v if isinstance(v, list) else [v] for v in (x, weight, out)]
+    return client().call("aclnnGroupedMatmulV4", *listed[:2], *given, None if counts is None else torch.tensor(counts), None, None, None, 3, 0, kind, act,
+                         listed[2], None, None)  # fmt: skip
+
+
+def test_grouped_products_of_integers() -> None:
+    x, w = (torch.randint(-9, 9, s, dtype=INT8) for s in ((6, 32), (3, 32, 8)))
+    bias, scale, token = torch.randint(-99, 99, (3, 8), dtype=INT32), torch.rand(3, 8), torch.rand(6)
+    sums = in_groups(lambda rows, m: x[rows].float() @ m.float(), w)
+    assert grouped(x, w, torch.empty(6, 8, dtype=INT32)).equal(sums.int())
+    of_rows = lambda v: in_groups(lambda rows, part: part.expand(len(sums[rows]), -1), v)
+    want = (sums + of_rows(bias)) * of_rows(scale) * token[:, None]
+    got = grouped(x, w, torch.empty(6, 8, dtype=BFLOAT), bias=bias, scale=scale.bfloat16(), token=token)
+    close(got, ((sums + of_rows(bias)) * of_rows(scale.bfloat16().float()) * token[:, None]).bfloat16())
+    close(grouped(x, w, torch.empty(6, 8).half(), bias=bias, scale=scale, token=token, act=1), want.relu().half())
+    low = scale / 20
+    got = grouped(x, w, torch.empty(6, 8, dtype=INT8), scale=low, offset=torch.ones(3, 8))
+    assert (got.float() - (sums * of_rows(low) + 1).round().clamp(-128, 127)).abs().max() <= 1
+    parameters = client().call("aclnnTransQuantParamV2", low.flatten(), torch.full((24,), 3.0), torch.empty(24, dtype=torch.int64)).view(3, 8)
+    got = grouped(x, w, torch.empty(6, 8, dtype=INT8), scale=parameters)
+    assert (got.float() - (sums * of_rows(low) + 3).round().clamp(-128, 127)).abs().max() <= 1
+    apart = grouped([x[:2], x[:0], x[2:]], list(w), torch.empty(6, 8).half(), None, scale=list(scale), token=[token[:2], token[:0], token[2:]])
+    close(apart, (sums * of_rows(scale) * token[:, None]).half())
+
+
+@pytest.mark.parametrize("rows", [1, 2])
+def test_grouped_products_with_weights_that_are_restored(rows: int) -> None:
+    x, w, bias = sample(HALF, 6, 32), torch.randint(-9, 9, (3, 32, 8), dtype=INT8), sample(HALF, 3, 8)
+    scale, offset = torch.rand(3, rows, 8).half(), torch.rand(3, rows, 8).half()
+    full = (w.float() + offset.float().repeat_interleave(32 // rows, 1)) * scale.float().repeat_interleave(32 // rows, 1)
+    shape = (3, rows, 8) if rows > 1 else (3, 8)
+    want = in_groups(lambda part, m, b: x[part].float() @ m + b.float(), full, bias).half()
+    close(grouped(x, w, torch.empty(6, 8).half(), bias=bias, restore=scale.view(shape), restore_offset=offset.view(shape)), want)
+
+
+@pytest.mark.parametrize(("kind", "function"), enumerate([
+    torch.relu, lambda y: torch.nn.functional.gelu(y, approximate="tanh"), torch.nn.functional.gelu, lambda y: y * torch.sigmoid(1.702 * y),
+    torch.nn.functional.silu], 1))  # fmt: skip
+def test_grouped_products_that_are_activated(kind: int, function: Any) -> None:
+    x, w = sample(torch.float32, 6, 4), sample(torch.float32, 3, 4, 5, seed=1)
+    want = function(in_groups(lambda rows, m: x[rows] @ m, w))
+    close(grouped(x, w, torch.empty(6, 5), act=kind), want)
+    turned = torch.cat((x[2:] @ w[2], x[:2] @ w[0]))         # pairs of a group and its rows, in any order
+    close(grouped(torch.cat((x[2:], x[:2])), w, torch.empty(6, 5), ((2, 4), (0, 2)), kind=2), turned)
+
+
 def test_grouped_matmul_refuses_what_it_does_not_compute() -> None:
     x, w, y = torch.ones(6, 4), torch.ones(3, 4, 5), torch.ones(6, 5)
-    client().expect_code(
-        561003, "aclnnGroupedMatmul", [x], [w], None, [torch.ones(5)], None, None, None, [2, 4, 6], 3, [y]
-    )
+    for scale, restore in (([torch.ones(5)], None), (None, [torch.ones(5)])):
+        client().expect_code(INVALID, "aclnnGroupedMatmul", [x], [w.to(INT8) if scale is None else w], None, scale, None,
+                             None if scale is None else restore, None, [2, 4, 6], 3, [y])  # fmt: skip
+    client().expect_code(INVALID, "aclnnGroupedMatmul", [x.to(INT8)], [w.to(INT8)], None, *[None] * 4, [2, 4, 6], 3, [y])
+    client().expect_code(INVALID, "aclnnGroupedMatmul", [x.to(INT8)], [w], None, [torch.ones(5)], None, None, None, [2, 4, 6], 3, [y])
     client().expect_code(INVALID, "aclnnGroupedMatmulV2", [x], [w], None, *[None] * 4, [2, 4, 6], 3, 7, [y])
     client().expect_code(INVALID, "aclnnGroupedMatmulV2", [x], [w], None, *[None] * 4, [2, 4, 6], 3, 0, [x])
     client().expect_code(INVALID, "aclnnGroupedMatmulV2", [x], [w], None, *[None] * 4, None, 3, 0, [y])

@@ -17,8 +17,8 @@ Sizes held_sizes(const TensorMeta& t) {
   if (t.dtype == ACL_INT32) sizes[packed_dim(t)] *= kPacked;
   return sizes;
 }
-Value held(Run& r, int i) {
-  const TensorMeta& t = r.call.tensor(i);
+Value held(Run& r, int i) { return held(r, r.call.tensor(i)); }
+Value held(Run& r, const TensorMeta& t) {
   if (t.dtype == ACL_INT4) return r.int4(t);
   const Value v = r.value(t);
   if (t.dtype != ACL_INT32) return v;
@@ -34,8 +34,8 @@ Value held(Run& r, int i) {
   return made.transpose(dim, -1);
 }
 // Float scales, or those of the hardware: a float in the low half of 64 bits.
-Value scale_of(Run& r, int i) {
-  const Value v = r.tensor(i);
+Value scale_of(Run& r, int i) { return scale_of(r.tensor(i)); }
+Value scale_of(const Value& v) {
   if (v.dtype != mt::kInt64) return v.to(mt::kFloat);
   const Value from = v.dense(), made = empty(v.shape(), mt::kFloat);
   for (int64_t k = 0, n = made.numel(); k < n; ++k) std::memcpy(made.ptr<float>() + k, from.ptr<int64_t>() + k, 4);
@@ -46,8 +46,8 @@ static int64_t offset_of(int64_t parameter) {
   const int64_t bits = parameter >> 37 & 0x1FF;
   return bits > 255 ? bits - 512 : bits;
 }
-static Value offsets_of(Run& r, int i) {
-  const Value from = r.tensor(i).dense(), made = empty(from.shape(), mt::kFloat);
+Value offsets_in(const Value& parameters) {
+  const Value from = parameters.dense(), made = empty(from.shape(), mt::kFloat);
   for (int64_t k = 0, n = made.numel(); k < n; ++k) made.ptr<float>()[k] = float(offset_of(from.ptr<int64_t>()[k]));
   return made;
 }
@@ -59,6 +59,16 @@ Value spread(const Value& v, int64_t k, int64_t n, int64_t group) {
   const Value groups = v.to(mt::kFloat).reshape({rows, n}), made = empty({k, n}, mt::kFloat);
   for (int64_t i = 0; i < k; ++i) copy(made.select(0, i), groups.select(0, i / group));
   return made;
+}
+
+// Rounds and limits to int8.
+void store_int8(const Value& out, const Value& x) {
+  const Value in = x.to(mt::kFloat).dense(), made = empty(x.shape(), mt::kInt8);
+  for (int64_t k = 0, n = made.numel(); k < n; ++k) {
+    const float v = std::nearbyint(in.ptr<float>()[k]);
+    made.ptr<int8_t>()[k] = int8_t(v < -128 ? -128 : v > 127 ? 127 : v == v ? v : 0);
+  }
+  copy(out, made);
 }
 
 namespace {
@@ -73,16 +83,6 @@ void expect_integers(const Call& c, int i) {
     refuse(561003, "%s with %s of %s is not computed: only int8 and int4 are", c.name(), c.row->args[i].name,
            describe(c.tensor(i)).c_str());
   EXPECT(c.tensor(i).ndim >= 2, "%s must have at least 2 dims, got %s", c.row->args[i].name, describe(c.tensor(i)).c_str());
-}
-
-// Rounds and limits to int8.
-void store_int8(const Value& out, const Value& x) {
-  const Value in = x.to(mt::kFloat).dense(), made = empty(x.shape(), mt::kInt8);
-  for (int64_t k = 0, n = made.numel(); k < n; ++k) {
-    const float v = std::nearbyint(in.ptr<float>()[k]);
-    made.ptr<int8_t>()[k] = int8_t(v < -128 ? -128 : v > 127 ? 127 : v == v ? v : 0);
-  }
-  copy(out, made);
 }
 
 // ---- x by (weight + offset) * scale: WeightQuantBatchMatmul V2, V3, Nz -------------------------------------------
@@ -130,7 +130,7 @@ void run_weighted(Run& r) {
   const Value out = r.tensor(at.out);
   if (out.dtype != mt::kInt8) return copy(out, y);
   if (has(c, at.quant_scale)) y = times(y, scale_of(r, at.quant_scale).reshape({1, -1}));
-  if (has(c, at.quant_scale) && r.tensor(at.quant_scale).dtype == mt::kInt64) y = plus(y, offsets_of(r, at.quant_scale).reshape({1, -1}));
+  if (has(c, at.quant_scale) && r.tensor(at.quant_scale).dtype == mt::kInt64) y = plus(y, offsets_in(r.tensor(at.quant_scale)).reshape({1, -1}));
   if (has(c, at.quant_offset)) y = plus(y, r.tensor(at.quant_offset).reshape({1, -1}));
   store_int8(out, y);
 }
