@@ -124,6 +124,20 @@ def test_a_cache_of_int8(mode: str) -> None:
     close(client().call(name, *args), torch.stack([attention(q[b], restored[0][b], restored[1][b]) for b in range(B)]))
 
 
+@pytest.mark.parametrize("by_head", [False, True])
+def test_scales_that_lie_in_blocks_as_the_keys_do(by_head: bool) -> None:
+    heads, size, lengths = 2, 4, [5, 8]
+    q, table = half(B, N, 1, DEPTH), torch.tensor([[4, 1], [0, 2]], dtype=torch.int32)
+    k, v = (torch.randint(-60, 60, (5, heads, size, DEPTH), dtype=torch.int8) for _ in range(2))
+    ks, vs = (torch.rand(5, heads, size) / 40 + 0.01 if by_head else torch.rand(5, size) / 40 + 0.01 for _ in range(2))
+    full = [x.float() * (s if by_head else s[:, None])[..., None] for x, s in ((k, ks), (v, vs))]
+    rows = [[torch.cat(list(x[t]), 1)[:, :n] for t, n in zip(table.long(), lengths, strict=True)] for x in full]
+    mode = 5 if by_head else 4
+    name, args = fused(query=q, key=[k], value=[v], blockTable=table, blockSize=size, numKeyValueHeads=heads, actualSeqLengthsKv=lengths,
+                       keyAntiquantScale=ks, valueAntiquantScale=vs, keyAntiquantMode=mode, valueAntiquantMode=mode, attentionOut=torch.empty_like(q))  # fmt: skip
+    close(client().call(name, *args), torch.stack([attention(q[b], rows[0][b], rows[1][b]) for b in range(B)]))
+
+
 def test_a_result_of_int8() -> None:
     q, k, v = half(B, N, 3, DEPTH), half(B, N, KEYS, DEPTH), half(B, N, KEYS, DEPTH)
     name, args = fused(query=q, key=[k], value=[v], numKeyValueHeads=N, quantScale2=torch.tensor([40.0]), quantOffset2=torch.tensor([3.0]),

@@ -9,6 +9,7 @@ import torch
 from client import client, same
 from client import same_roughly as close
 from layouts import ints, like
+from older import Older
 
 I32, H, BF = torch.int32, torch.float16, torch.bfloat16
 INVALID, NO_KERNEL = 161002, 561003
@@ -205,6 +206,58 @@ def test_what_stands_before_latent_attention(version: str) -> None:
         close(mine, right, 6e-2)
     if third:
         client().expect_code(NO_KERNEL, "aclnnMlaPrologV3WeightNz", *args[:23], "TND", *args[24:])
+
+
+def rows_to_int8(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    scale = x.abs().amax(-1, True) / 127
+    return (x / scale).round(), scale
+
+
+@pytest.mark.parametrize("older", [False, True])
+@pytest.mark.parametrize("mode", ["PA_BSND", "PA_NZ"])
+@pytest.mark.parametrize("whole", [False, True])
+def test_latent_attention_of_integers(whole: bool, mode: str, older: bool) -> None:
+    """Weights of int8 after the first norm, or everywhere; then queries too. Caches of int8 in rows, or pieces of 32 bytes."""
+    integers = lambda *s: torch.randint(-9, 9, s, dtype=torch.int8)
+    floats = lambda *s: torch.randn(*s).to(BF)
+    make = integers if whole else floats
+    x, dq, uq, uk, dkv = make(2, 8), make(8, 6), integers(6, 2 * 35), floats(2, 3, 32), make(8, 64)
+    gq, gkv, sin, cos, at = floats(6), floats(32), floats(2, 32), floats(2, 32), torch.tensor([5, 2])
+    scales = [torch.rand(n) / 9 if n else None for n in ((2, 6, 70, 64) if whole else (0, 0, 70, 0))]
+    scale_kv, scale_kr, smooth = torch.rand(1 if whole else 32) * 9, torch.rand(32) * 9, torch.rand(6)
+    kv, kr = torch.zeros(4, 2, 1, 32, dtype=torch.int8), torch.zeros(4, 2, 1, 32, dtype=BF if whole else torch.int8)
+    by = lambda y, rows, columns: y * rows[:, None] * columns if whole else y
+    cq = normed(by(x.float() @ dq.float(), scales[0], scales[1]), gq)
+    low, row = rows_to_int8(cq * smooth)
+    up = (low @ uq.float() * row * scales[2]).view(2, 2, 35)
+    down = by(x.float() @ dkv.float(), scales[0], scales[3])
+    query = torch.einsum("tnd,ndc->tnc", up[..., :3], uk.float())
+    rope = turned(up[..., 3:], sin.float()[:, None], cos.float()[:, None])
+    to = lambda y, scale: (y * scale).round().clamp(-128, 127)
+    parts = [to(normed(down[:, :32], gkv), scale_kv), turned(down[:, 32:], sin.float(), cos.float())]
+    parts[1] = parts[1] if whole else to(parts[1], scale_kr)
+    wants = [kv.float(), kr.float()]
+    for want, cache, part in zip(wants, (kv, kr), parts, strict=True):
+        piece = 32 // cache.element_size() if mode == "PA_NZ" else 32
+        for t, slot in enumerate(at.tolist()):
+            block = want[slot // 2].view(32 // piece, 2, piece) if mode == "PA_NZ" else want[slot // 2].view(1, 2, 32)
+            block[:, slot % 2] = part[t].view(-1, piece)
+    given = (*scales, scale_kv, None if whole else scale_kr, smooth)
+    weights = x, dq, uq, uk, dkv, gq, gkv, sin, cos
+    outs = torch.empty(2, 2, 32, dtype=torch.int8 if whole and not older else BF), torch.empty(2, 2, 32).to(BF)
+    if older:
+        caches = torch.empty_like(kv), torch.empty_like(kr)
+        got = Older()("MlaProlog", [*weights, at, kv, kr, *given], [*outs, *caches], cache_mode=mode)
+        got = [*got[2:], *got[:2]]
+    else:
+        found = torch.empty(2, 2, 1)
+        got = list(client().call("aclnnMlaPrologV2WeightNz", *weights, at, kv, kr, *given, 1e-5, 1e-5, mode, *outs, found))
+        if whole:
+            query, factors = rows_to_int8(query)
+            torch.testing.assert_close(got[4], factors, rtol=5e-2, atol=1e-4)
+            query, got[2] = query * factors, got[2].float() * got[4]
+    for mine, right, loose in zip(got, (*wants, query, rope), (1.01, 5e-2 if whole else 1.01, 6e-2, 6e-2), strict=False):
+        torch.testing.assert_close(mine.float(), right, rtol=5e-2, atol=loose * (1 if loose > 1 else max(1, float(right.abs().max()) / 8)))
 
 
 # ---- convolutions that move ------------------------------------------------------------------------------------------------

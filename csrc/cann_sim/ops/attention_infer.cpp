@@ -46,7 +46,7 @@ Span<TensorMeta> tensors_of(const Call& c, int i) {
 }
 
 // ---- caches of int8: (item + offset) * scale ---------------------------------------------------------------------------------------
-enum Antiquant : int64_t { kByChannel = 0, kByToken = 1, kByHead = 2, kByTokenAndHead = 3 };
+enum Antiquant : int64_t { kByChannel = 0, kByToken = 1, kByHead = 2, kByTokenAndHead = 3, kByTokenInBlocks = 4, kByTokenAndHeadInBlocks = 5 };
 struct Restore {
   int scale = -1, offset = -1, part = -1;  // part: which half of numbers that keys and values share
   int64_t mode = kByChannel;
@@ -65,11 +65,11 @@ struct Restore {
   // To rows [n, depth] of head h, the tokens from `from` on of batch b of `batches`.
   void apply(Run& r, const Value& rows, int64_t b, int64_t batches, int64_t h, int64_t heads, int64_t from) const {
     if (!has(r.call, scale)) return;
-    const Value by = half(r, scale), more = has(r.call, offset) ? half(r, offset) : Value();
+    const Value by = half(r, scale), more = has(r.call, offset) ? half(r, offset) : Value(), table = in_blocks() ? whole_table(r) : Value();
     const int64_t n = rows.size(0), depth = rows.size(1);
     for (int64_t i = 0; i < n; ++i)
       for (int64_t d = 0; d < depth; ++d) {
-        const int64_t at = place(by.numel(), b, batches, h, heads, from + i, d, depth);
+        const int64_t at = in_blocks() ? place_in_block(r, table, by.numel(), b, h, heads, from + i) : place(by.numel(), b, batches, h, heads, from + i, d, depth);
         float& x = rows.ptr<float>()[i * depth + d];
         x = (x + (more.given() ? more.ptr<float>()[more.numel() == 1 ? 0 : at] : 0)) * by.ptr<float>()[at];
       }
@@ -79,6 +79,15 @@ struct Restore {
   Value half(Run& r, int i) const {
     const Value all = r.tensor(i).to(mt::kFloat).dense().reshape({-1});
     return part < 0 ? all : all.narrow(0, part * (all.numel() / 2), all.numel() / 2);
+  }
+  bool in_blocks() const { return mode == kByTokenInBlocks || mode == kByTokenAndHeadInBlocks; }
+  static Value whole_table(Run& r) { return r.tensor(Places(r.call).blocks).to(mt::kInt64).dense(); }
+  // Scales [blocks, size] or [blocks, heads, size], found by the table of the keys' blocks.
+  int64_t place_in_block(Run& r, const Value& table, int64_t count, int64_t b, int64_t h, int64_t heads, int64_t token) const {
+    const int64_t blocks = r.call.tensor(scale).sizes[0], rows = mode == kByTokenInBlocks ? 1 : heads, size = count / std::max<int64_t>(blocks * rows, 1);
+    const int64_t block = size ? table.ptr<int64_t>()[b * table.size(1) + std::min(token / size, table.size(1) - 1)] : -1;
+    if (block < 0 || block >= blocks || token / size >= table.size(1)) throw DeviceFault(ACL_ERROR_RT_AICORE_EXCEPTION, "the scales of the cache have too few blocks");
+    return (block * rows + (rows > 1 ? h : 0)) * size + token % size;
   }
   int64_t place(int64_t count, int64_t b, int64_t batches, int64_t h, int64_t heads, int64_t token, int64_t d, int64_t depth) const {
     int64_t at = 0;
@@ -172,7 +181,9 @@ void check_quantised(const Call& c, const Places& at) {
     const Restore restore(c, side);
     if (!has(c, restore.scale)) continue;
     EXPECT(keys == ACL_INT8 && query != ACL_INT8, "antiquant scales need keys of int8 and other queries");
-    if (restore.mode < kByChannel || restore.mode > kByTokenAndHead) refuse(561003, "%s with antiquantMode %ld is not computed", c.name(), long(restore.mode));
+    if (restore.mode < kByChannel || restore.mode > kByTokenAndHeadInBlocks) refuse(561003, "%s with antiquantMode %ld is not computed", c.name(), long(restore.mode));
+    EXPECT(restore.mode <= kByTokenAndHead || (has(c, at.blocks) && c.tensor(restore.scale).ndim >= 2), "antiquantMode %ld goes with blockTable and scales of blocks",
+           long(restore.mode));
   }
   EXPECT(keys == query || (keys == ACL_INT8 && has(c, Restore(c, true).scale)), "query is %s, keys are %s", describe(c.tensor(at.query)).c_str(),
          describe(tensors_of(c, at.key)[0]).c_str());
