@@ -1,7 +1,6 @@
 """torch._jit_internal: classes and marks of TorchScript for code that is run as Python."""
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Final
 
 import mindtorch_v2 as torch
@@ -28,11 +27,4 @@ class TopLevelTracedModule(ScriptModule):
     """What torch.jit.trace makes of a module in torch; here it gives the module itself, so nothing is one."""
 
 
-def boolean_dispatch(arg_name: str, arg_index: int, default: bool, if_true: Callable[..., Any],
-                     if_false: Callable[..., Any], module_name: str, func_name: str) -> Callable[..., Any]:
-    """A function that is one of two, by a bool among its arguments."""
-    def choose(*args: Any, **kwargs: Any) -> Any:
-        flag = kwargs[arg_name] if arg_name in kwargs else args[arg_index] if arg_index < len(args) else default
-        return (if_true if flag else if_false)(*args, **kwargs)
-    choose.__name__, choose.__module__, choose.__doc__ = func_name, module_name, if_true.__doc__ or if_false.__doc__
-    return choose
+boolean_dispatch = torch.nn.functional.boolean_dispatch

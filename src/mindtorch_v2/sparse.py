@@ -10,9 +10,15 @@ import mindtorch_v2 as torch
 __all__ = ["addmm", "as_sparse_gradcheck", "check_sparse_tensor_invariants", "log_softmax", "mm", "sampled_addmm", "softmax",
            "solve", "spdiags", "spsolve", "sum", "to_sparse_semi_structured"]
 
-
-
 globals().update(torch._legacy.sparse_types)
+_WHY = "2:4 sparsity and Triton's kernels need hardware that neither the cpu nor an npu is"
+_semi = torch._facade.absents(
+    "SparseSemiStructuredTensor SparseSemiStructuredTensorCUSPARSELT SparseSemiStructuredTensorCUTLASS", _WHY, "torch.sparse.")
+globals().update(_semi)
+_triton_ops: Any = torch._facade.module(__name__, "_triton_ops", "Triton's kernels of sparse products: none.",
+                                        __getattr__=torch._facade.refuse_all("torch.sparse._triton_ops", _WHY))
+_triton_ops_meta: Any = torch._facade.module(__name__, "_triton_ops_meta", "Their parameters: none.",
+                                             __getattr__=torch._facade.refuse_all("torch.sparse._triton_ops_meta", _WHY))
 
 
 def addmm(mat: Any, mat1: Any, mat2: Any, *, beta: Any = 1.0, alpha: Any = 1.0) -> Any:
@@ -86,6 +92,11 @@ def to_sparse_semi_structured(original_tensor: Any, transposed: bool = False) ->
     """Raises: 2:4 sparsity needs hardware that neither the cpu nor an npu is."""
     raise RuntimeError(f"Error original_tensor.device= {original_tensor.device} is not supported! Only CUDA tensors are currently "
                        "supported.")
+
+
+semi_structured: Any = torch._facade.module(
+    __name__, "semi_structured", "Tensors with 2:4 sparsity: their classes, of which no tensor can be made.", **_semi,
+    to_sparse_semi_structured=to_sparse_semi_structured)
 
 
 class check_sparse_tensor_invariants:

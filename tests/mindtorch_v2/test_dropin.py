@@ -214,3 +214,27 @@ def test_types_of_python_keep_their_names(cls: type) -> None:
     with pytest.raises(TypeError, match="expected a type of this package's compiled core"):
         mt._C._rename_type(cls, "torch.other")
     assert cls.__module__ == "builtins"
+
+
+SIGNATURES = """
+import importlib, inspect, sys
+torch = importlib.import_module(sys.argv[1])
+def told(f):
+    try:
+        return str(inspect.signature(f))
+    except ValueError:
+        return "no signature"
+F = torch.nn.functional
+print(*(told(f) for f in (torch.add, torch.Tensor.add, F.linear, F.gelu, F.pairwise_distance, F.max_pool2d, F.max_pool2d)), sep="|")
+for name in ("conv2d", "max_pool1d", "adaptive_max_pool2d", "fractional_max_pool3d", "pairwise_distance", "relu"):
+    try:
+        print(name, torch.fx.symbolic_trace(getattr(F, name)).code.count("relu"))
+    except Exception as error:
+        print(name, type(error).__name__, "iterated" in str(error))
+"""
+
+
+def test_functions_are_traced_and_say_their_signatures_as_in_torch() -> None:
+    """The ops are builtins, of which no signature is known, and a pool is one of two functions."""
+    mine = run("-c", SIGNATURES, "torch", **{VARIABLE: "1"})
+    assert mine == run("-c", SIGNATURES, "torch") and "no signature|no signature" in mine

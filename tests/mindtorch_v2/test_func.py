@@ -336,7 +336,23 @@ def _windows(t: Any, x: Any) -> Any:
     return x.t()
 
 
-FUNCTIONAL = (_views_of_views, _written, _beside, _windows)
+def _reshaped(t: Any, x: Any) -> Any:
+    x.reshape(2, 4).add_(1)
+    x.flatten().mul_(2)
+    copied = x.t().reshape(8).sub_(1)
+    wide = x.sin()
+    wide.resize_(2, 3).add_(1)
+    return x, copied, wide, t.add(x, 1, out=t.empty(0)), x.unfold(0, 2, 2).add_(1)
+
+
+def _marked(t: Any, x: Any) -> Any:
+    z = t.complex(x, x)
+    t.view_as_real(z).add_(1)
+    z.conj().add_(1j)
+    return z
+
+
+FUNCTIONAL = (_views_of_views, _written, _beside, _windows, _marked)
 
 
 @pytest.mark.parametrize("remove", ["mutations", "mutations_and_views"])
@@ -347,6 +363,12 @@ def test_functionalized_programs_give_the_same(t, program, remove):
     changed = x.clone()
     first = f(changed)
     return first, changed, t.vmap(t.func.functionalize(lambda r: r.clone().add_(1).clamp_(2), remove=remove))(x)
+
+
+@twin
+def test_functionalized_reshapes(t):
+    x = t.arange(8.0).view(4, 2)
+    return t.func.functionalize(lambda x: _reshaped(t, x))(x), x
 
 
 @pytest.mark.parametrize("program, remove", [(_views_of_views, "mutations"), (_views_of_views, "mutations_and_views"),
@@ -372,3 +394,79 @@ def test_functionalized_programs_are_recorded_as(t, program, remove):
 @twin
 def test_in_place_ops_of_samples_that_backward_reads(t):
     return t.vmap(t.func.grad(lambda x: x.sin().clamp_(0).relu_().sum()))(t.arange(6.0).view(2, 3))
+
+
+# ---- inner parts of torch._functorch -----------------------------------------------------------------------------------
+INNER = """import importlib
+part = lambda name: importlib.import_module(f"{torch.__name__}._functorch.{name}")
+rules, inner = part("autograd_function"), part("vmap")
+x = torch.arange(6.0).view(2, 3)
+class Mine(torch.autograd.Function):
+    @staticmethod
+    def vmap(info, in_dims, x): ...
+"""
+
+
+@pytest.mark.parametrize("line", [
+    "inner.restore_vmap(lambda x, y: (x + y, y, 3), (0, None), 2, 'error')(x, torch.ones(3))",
+    "inner.restore_vmap(lambda x: {'a': x.sum()}, ((1,),), 3, 'same')(x)", "inner.restore_vmap(lambda: torch.ones(2), (), 3, 'error')()",
+    "inner.restore_vmap(lambda x: torch.rand(2) * 0 + x[0], 0, 2, 'different')(x)",
+    "rules.reductify_leaf(x, 0, None, 2)", "rules.reductify_leaf(x, None, None, 2)", "rules.reductify_leaf(None, None, 0, 2)",
+    "rules.reductify_leaf(torch.ones(3), None, 0, 2)", "rules.reductify_leaf(x, 0, 1, 2)", "rules.reductify_leaf(x, 0, 0, 2, [1])",
+    "rules.reductify((x, x), (0, None), (None, 1), 2)", "rules.reductify(x, 1, 0, 3)",
+    "rules.has_overridden_vmap_rule(Mine)", "rules.has_overridden_vmap_rule(torch.autograd.Function)",
+    "rules.validate_vmap_returns_tuple_of_two_elements((1, 2, 3))", "rules.validate_vmap_returns_tuple_of_two_elements([1, 2])",
+    "[(k, t.value) for k, t in torch._C._functorch.TransformType.__members__.items()]"])
+def test_inner_parts(line: str) -> None:
+    check_lines(INNER + line, message=True)
+
+
+@twin
+def test_contexts_before_others(t):
+    cls = __import__(t.__name__ + "._functorch.autograd_function", fromlist=[""]).CtxWithSavedTensors
+
+    class Saved(t.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any, clash: bool) -> Any:
+            ctx.save_for_backward(x)
+            if clash:
+                ctx._pt_inner_ctx = 1
+            return x * 2
+
+        @staticmethod
+        def backward(ctx: Any, g: Any) -> Any:
+            wrapped = cls(cls(ctx, (g,)), (g * 3,))
+            wrapped.mark = g * 2
+            return wrapped.saved_tensors[0] + ctx.mark + ctx.saved_tensors[0], None
+    x = t.ones(2, requires_grad=True)
+    with pytest.raises(RuntimeError) as error:
+        Saved.apply(x, True).sum().backward()
+    Saved.apply(x, False).sum().backward()
+    return x.grad, str(error.value)
+
+
+@twin
+def test_rules_of_higher_order_ops_for_levels(t):
+    kind, level = t._C._functorch.TransformType, t._C._functorch
+    op = __import__(t.__name__ + "._ops", fromlist=[""]).HigherOrderOperator
+    total = type("Total", (op,), {"__init__": lambda self: op.__init__(self, "total"),
+                                  "__call__": lambda self, *args: op.__call__(self, *args)})()
+    seen = []
+
+    @total.py_impl(kind.Vmap)
+    def batched(interpreter: Any, x: Any, dim: int) -> Any:
+        seen.append((interpreter.level(), interpreter.batch_size(), interpreter.randomness(), interpreter.key()))
+        if not level.is_batchedtensor(x):
+            with interpreter.lower():
+                return total(x, dim)
+        value, at = level.get_unwrapped(x), level.maybe_get_bdim(x)
+        with interpreter.lower():
+            made = total(value.movedim(at, 0), dim + 1)
+        return level._add_batch_dim(made, 0, interpreter.level())
+
+    @total.py_impl(t._C.DispatchKey.AutogradCPU)
+    def plain(x: Any, dim: int) -> Any:
+        return x.sum(dim)
+    x = t.arange(24.0).view(2, 3, 4)
+    found = t.vmap(t.vmap(lambda x: total(x, 0)))(x), t.vmap(lambda y: total(x, 0) + y)(t.ones(3, 3, 4))
+    return found, [(n, size, str(random).rpartition(".")[2], key.name) for n, size, random, key in seen]

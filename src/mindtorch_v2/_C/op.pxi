@@ -85,13 +85,14 @@ cdef class Op:
     def __doc__(self) -> str:
         return self.description.document(self.function)
 
+    # torch's functions have none, and programs that are told so go another way: fx, lists of functions to wrap.
     @property
-    def __signature__(self) -> "Signature":
-        return self.description.signature(self.function)
+    def __signature__(self) -> "Signature | None":
+        return None if package_name == "torch" else self.description.signature(self.function)
 
     @property
-    def __text_signature__(self) -> str:
-        return self.description.text_signature(self.function)
+    def __text_signature__(self) -> "str | None":
+        return None if package_name == "torch" else self.description.text_signature(self.function)
 
     def __reduce__(self) -> tuple:
         return _op_named, (self.name, self.namespace)

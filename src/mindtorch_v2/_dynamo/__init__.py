@@ -63,7 +63,8 @@ config: Any = _facade.settings(
     automatic_dynamic_shapes=True, assume_static_by_default=True, disable=False, verbose=False,
     inline_inbuilt_nn_modules=True, optimize_ddp=True, log_compilation_metrics=True, issue_3_13_0_warning=True)
 exc: Any = _facade.module(__name__, "exc", "Errors of graph capture.", **_errors)
-eval_frame: Any = _facade.module(__name__, "eval_frame", "Where torch has OptimizedModule.", OptimizedModule=OptimizedModule)
+eval_frame: Any = _facade.module(__name__, "eval_frame", "Where torch has OptimizedModule.", OptimizedModule=OptimizedModule,
+                                 is_dynamo_supported=lambda: False)
 
 
 def clone_input(x: Any, *, dtype: Any = None) -> Any:
@@ -89,3 +90,5 @@ trace_rules: Any = _facade.module(__name__, "trace_rules", "Which functions woul
 _trace_wrapped_higher_order_op: Any = _facade.module(
     __name__, "_trace_wrapped_higher_order_op", "Indexing inside vmap, for flex_attention's masks.",
     TransformGetItemToIndex=TransformGetItemToIndex)
+test_case: Any = _facade.module(__name__, "test_case", "The base class of tests: torch.testing._internal's.")
+torch._deferred.defer(test_case.__name__, dict.fromkeys(("TestCase", "run_tests"), "testing._internal.common_utils"))

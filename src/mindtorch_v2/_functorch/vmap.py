@@ -1,8 +1,9 @@
 """torch.vmap, in the steps that torch has: packages with tensor-like classes replace a step here, and vmap calls theirs."""
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import mindtorch_v2 as torch
@@ -52,6 +53,43 @@ def _flat_vmap(func: Callable[..., Any], batch_size: int, flat_in_dims: list[int
         return _unwrap_batched(outputs, out_dims, level.depth, batch_size, func)
     finally:
         torch._C._pop_transform(before)
+
+
+@contextlib.contextmanager
+def vmap_increment_nesting(batch_size: int, randomness: str) -> Iterator[int]:
+    """A with block inside one more level; gives its number."""
+    level = _transforms.Vmap(batch_size, randomness)
+    before = torch._C._push_transform(level)
+    try:
+        yield level.depth
+    finally:
+        torch._C._pop_transform(before)
+
+
+def restore_vmap(func: Callable[..., Any], in_dims: Any, batch_size: int, randomness: str) -> Callable[..., Any]:
+    """func over a batch of a given size, of which no argument needs to have part: (results, where each has the batch)."""
+    def inner(*args: Any, **kwargs: Any) -> Any:
+        with vmap_increment_nesting(batch_size, randomness) as vmap_level:
+            return unwrap_batched(func(*wrap_batched(args, in_dims, vmap_level), **kwargs), vmap_level)
+    return inner
+
+
+def wrap_batched(args: Any, bdims: Any, level: int) -> Any:
+    """A tree as one sample of a level sees it; bdims has the same structure, or a part of it."""
+    leaves, spec = tree_flatten(args)
+    dims = _broadcast_to_and_flatten(bdims, spec)
+    if dims is None:
+        raise AssertionError("flat_bdims must not be None")
+    return _create_batched_inputs(dims, leaves, level, spec)
+
+
+def unwrap_batched(args: Any, level: int) -> Any:
+    """(the values of a tree, where each has the batch of a level: 0 or None)"""
+    leaves, spec = tree_flatten(args)
+    if not leaves:
+        return args, ()
+    pairs = [_transforms.levels._unwrap_batched(x, level) if isinstance(x, torch.Tensor) else (x, None) for x in leaves]
+    return tree_unflatten([x for x, _ in pairs], spec), tree_unflatten([dim for _, dim in pairs], spec)
 
 
 def _check_randomness_arg(randomness: str) -> None:

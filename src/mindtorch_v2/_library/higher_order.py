@@ -32,13 +32,17 @@ class HigherOrderOperator:
         return "higher_order"
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if torch._C._are_functorch_transforms_active():
+            level = torch._functorch.pyfunctorch.retrieve_current_functorch_interpreter()
+            if level.key() in self._bodies:
+                return self._bodies[level.key()](level, *args, **kwargs)
         keys, leaves = torch._absent.DispatchKey, torch.utils._pytree.tree_leaves((args, kwargs))
         tensors = [x for x in leaves if isinstance(x, torch.Tensor)]
         wanted: list[Any] = [type(mode) for mode in reversed(torch._C._dispatch_mode_stack())]
         wanted += [type(x) for x in tensors]
         if torch.is_grad_enabled() and any(x.requires_grad for x in tensors):
             wanted.append(keys.Autograd)
-        wanted += [keys.CPU] if all(x.device.type == "cpu" for x in tensors) else []
+        wanted += [keys.AutogradCPU, keys.CPU] if all(x.device.type == "cpu" for x in tensors) else []
         body = next((self._bodies[key] for key in (*wanted, keys.CompositeExplicitAutograd) if key in self._bodies), None)
         if body is None:
             raise NotImplementedError(f"could not find kernel for HigherOrderOperator {self._name}")

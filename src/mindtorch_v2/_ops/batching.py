@@ -487,6 +487,7 @@ def made_contiguous(self: Any, memory_format: Any) -> Any:
 
 reshape: Rewrite = Rewrite(reshaped)
 contiguous: Rewrite = Rewrite(made_contiguous)
+AS_MEMORY_ALLOWS = (reshape, contiguous)
 take: Rewrite = Rewrite(taken)
 vdot: Rewrite = Rewrite(lambda self, other: (self.conj() * other).sum())
 trace: Rewrite = Rewrite(lambda self: self.diagonal().sum())

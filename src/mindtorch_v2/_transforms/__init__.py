@@ -2,15 +2,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from enum import Enum
 from typing import Any
 
 from mindtorch_v2 import _C, _facade
 from mindtorch_v2._transforms import functional as functional
-from mindtorch_v2._transforms.batched import BatchedTensor, Vmap, fallback
+from mindtorch_v2._transforms.batched import BatchedTensor, Vmap, VmapInfo, fallback
 from mindtorch_v2.autograd.forward_ad import Forward
 
-__all__ = ["BatchedTensor", "Vmap", "add_batch_dim", "differentiated", "ended", "innermost", "level_at", "linked",
-           "remove_batch_dim", "start"]
+__all__ = ["BatchedTensor", "TransformType", "Vmap", "VmapInfo", "add_batch_dim", "differentiated", "ended", "innermost",
+           "level_at", "linked", "remove_batch_dim", "start"]
+
+
+class TransformType(Enum):
+    """The kinds of levels, by torch's names and numbers."""
+
+    Torch = 0
+    Grad = 2
+    Jvp = 3
+    Functionalize = 4
+    Vmap = 1
 
 
 def innermost() -> Vmap | None:
@@ -121,6 +132,12 @@ def _unwrapped(x: Any) -> Any:
     return x.value
 
 
+def _value_of(x: Any, depth: int) -> tuple[Any, int | None]:
+    """(the value of a tensor of a level, where the batch is); what all samples share has no batch."""
+    value, batched = level_at(depth).unwrap(x)
+    return value, 0 if batched else None
+
+
 def _reshape_dim_into(src: int, dst: int, x: Any) -> Any:
     """x with one dim moved in front of another and both made one."""
     rank = x.dim()
@@ -138,12 +155,13 @@ def _reshape_dim_outof(src: int, size1: int, x: Any) -> Any:
 
 
 _opened: list[tuple[Vmap, Any]] = []     # by _vmap_increment_nesting
-vars(_C)["_functorch"] = _facade.module(
+levels: Any = _facade.module(
     _C.__name__, "_functorch", "Levels of vmap and their tensors, by the names of torch's core.",
     _add_batch_dim=add_batch_dim, _remove_batch_dim=remove_batch_dim, is_batchedtensor=_is_batched,
-    get_unwrapped=_unwrapped, reshape_dim_into=_reshape_dim_into, reshape_dim_outof=_reshape_dim_outof,
+    _unwrap_batched=_value_of, get_unwrapped=_unwrapped, reshape_dim_into=_reshape_dim_into, reshape_dim_outof=_reshape_dim_outof,
     maybe_get_bdim=lambda x: 0 if _is_batched(x) else -1,
     maybe_get_level=_level_of, current_level=_current_level, maybe_current_level=lambda: _depth() or None,
+    TransformType=TransformType, RandomnessType=Enum("RandomnessType", {"Error": 0, "Same": 1, "Different": 2}),
     is_functorch_wrapped_tensor=lambda x: type(x) is BatchedTensor or _C._in_level(x),
     is_gradtrackingtensor=lambda x: type(x) is not BatchedTensor and _C._in_level(x),
     is_functionaltensor=lambda x: False, is_legacy_batchedtensor=lambda x: False,
@@ -151,6 +169,7 @@ vars(_C)["_functorch"] = _facade.module(
     _is_vmap_fallback_enabled=lambda: fallback.enabled,
     _set_vmap_fallback_enabled=lambda enabled: setattr(fallback, "enabled", enabled),
     _set_vmap_fallback_warning_enabled=lambda enabled: setattr(fallback, "warns", enabled))
+vars(_C)["_functorch"] = levels
 vars(_C)["_debug_only_display_vmap_fallback_warnings"] = lambda enabled: setattr(fallback, "always_warns", enabled)
 vars(_C)["_debug_only_are_vmap_fallback_warnings_enabled"] = lambda: fallback.always_warns
 vars(_C)["_are_functorch_transforms_active"] = lambda: bool(_C._in_transform())

@@ -12,6 +12,7 @@ from mindtorch_v2._ops.table import ops
 from mindtorch_v2._shape import broadcast
 from mindtorch_v2._tensor import Tensor, _disabled_torch_function_impl
 from mindtorch_v2._transforms.mapped_function import mapped_function
+from mindtorch_v2.autograd.forward_ad import Level
 
 
 def _data_dependent(message: str) -> RuntimeError:
@@ -148,7 +149,7 @@ class VmapInfo(NamedTuple):
     randomness: str
 
 
-class Vmap:
+class Vmap(Level):
     """One level of vmap: a layer that runs each op once for all samples."""
 
     of_a_function = is_level = True
@@ -300,14 +301,6 @@ class Vmap:
             found, batched = self.unwrap(t)
             return found if batched else found.expand(self.size, *found.shape)
         return batching._map(result, value)
-
-    def _inside(self, body: Callable[[], Any]) -> Any:
-        """Runs body where this level is the innermost."""
-        before = _C._push_transform(self)
-        try:
-            return body()
-        finally:
-            _C._pop_transform(before)
 
     def _body(self, op: Any, row: Any, slots: tuple) -> Any:
         """A composite: its parts are batched one by one; where it decides by values, sample by sample."""

@@ -1,14 +1,17 @@
 """torch.func.functionalize: tensors that know what they are views of, and the layer that runs in-place ops out of place."""
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 from mindtorch_v2 import _C
 from mindtorch_v2._C import TensorBase
+from mindtorch_v2._ops import batching
 from mindtorch_v2._ops.table import ops
 from mindtorch_v2._tensor import Tensor, _disabled_torch_function_impl
 from mindtorch_v2._transforms.batched import kept_for_backward
+from mindtorch_v2.autograd.forward_ad import Level
 
 
 class Base:
@@ -69,6 +72,10 @@ class _Undone:
                            views.unsqueeze(value, *dim) if dim and type(dim[0]) is int else
                            views.view(value, tuple(base.shape)))
     detach = alias = staticmethod(lambda views, base, value: value)
+    view_as_real = staticmethod(lambda views, base, value: views.view_as_complex(value))
+    view_as_complex = staticmethod(lambda views, base, value: views.view_as_real(value))
+    _conj = staticmethod(lambda views, base, value: views._conj(value))
+    _neg_view = staticmethod(lambda views, base, value: views._neg_view(value))
 
 
 def _inverse(dims: Any) -> tuple[int, ...]:
@@ -112,12 +119,26 @@ class FunctionalTensor(Tensor):
     def _fresh(self) -> FunctionalTensor:
         return self.level.wrap(self.value, self.base, self.views, self.generation)
 
+    def _as_view(self, shape: Any) -> bool:
+        """Whether reshape needs no copy."""
+        return self.synced().reshape(shape)._is_view()
+
     def _of_all_samples(self) -> Any:
         return self.value._of_all_samples()
 
     def _take_view_(self, view: Any) -> Any:
         self.value, self.base, self.views, self.generation = view.value, view.base, view.views, view.generation
         return super()._take_view_(view)
+
+    def resize_(self, *sizes: Any, memory_format: Any = None) -> FunctionalTensor:
+        """Another shape: a view of the same base as far as that has the items, else a base of its own."""
+        shape = tuple(sizes[0]) if len(sizes) == 1 and not isinstance(sizes[0], int) else sizes
+        if math.prod(shape) <= self.numel():
+            strides = [math.prod(shape[at + 1:]) for at in range(len(shape))]
+            return self._take_view_(self.as_strided(shape, strides, self.storage_offset()))
+        if self.views:
+            raise RuntimeError("functionalize: a view cannot be made larger than its base")
+        return self._take_view_(self.level.wrap(ops.clone(self.synced()).resize_(shape, memory_format=memory_format)))
 
     def __repr__(self, **kwargs: Any) -> str:   # type: ignore[override]
         return f"FunctionalTensor(lvl={self.level.depth}, value=\\\n{self.synced()!r})"
@@ -132,7 +153,7 @@ for _name in ("item", "tolist", "numpy", "__array__", "__float__", "__int__", "_
     setattr(FunctionalTensor, _name, _read(_name))
 
 
-class Functionalize:
+class Functionalize(Level):
     """The level of one call: a layer that gives ops without side effects to those outside."""
 
     is_level, of_a_function = True, False
@@ -177,6 +198,8 @@ class Functionalize:
         if not self.owns(x):
             raise RuntimeError("mutating a non-functional tensor with a functional tensor is not allowed. Please ensure that all "
                                "of your inputs are wrapped inside of a functionalize() call.")
+        if value.shape != x.shape and not x.numel() and not x.views:        # an out= that was made for this
+            x._take_view_(self.wrap(value, x.base))
         if value.shape != x.shape:
             raise RuntimeError(f"output with shape {list(x.shape)} doesn't match the broadcast shape {list(value.shape)}")
         x.value = value if value.dtype == x.dtype else ops._to_copy(value, dtype=x.dtype)
@@ -197,6 +220,8 @@ class Functionalize:
         outs = out if isinstance(out, (tuple, list)) else (out,)
         if not any(self.owns(t) for t in (*tensors, *outs)) and (tensors or row.is_composite):
             return NotImplemented
+        if row.batching in batching.AS_MEMORY_ALLOWS:           # a view, or the tensor itself, or a copy
+            return self._inside(lambda: row.batching.body(*slots))
         if row.is_composite and not row.is_view:
             if op.inplace_of is not None:
                 return self._inside(lambda: self._overwrite(slots[0], row.body(kept_for_backward(slots[0]), *slots[1:])))
@@ -238,7 +263,8 @@ class Functionalize:
     def _view(self, op: Any, row: Any, slots: tuple) -> Any:
         """A view, whose base what was written to later is found in: its argument need not be up to date."""
         source = slots[0]
-        rest = tuple((s,) if n == "size" and type(s) is int else s for n, s in zip(row.names[1:], slots[1:]))
+        rest = tuple((s,) if n == "size" and type(s) is int and op.name != "unfold" else s
+                     for n, s in zip(row.names[1:], slots[1:]))
 
         def again(x: Any) -> Any:
             if self.without_views and (copying := getattr(ops, op.name + "_copy", None)) is not None:
@@ -250,10 +276,3 @@ class Functionalize:
             return self.wrap(result, source.base, [*source.views, View(op.name, rest, again, self.views)])
         return tuple(self.wrap(part, source.base, [*source.views, View(
             "", rest, lambda x, i=i: again(x)[i], self.views)]) for i, part in enumerate(result))   # type: ignore[misc]
-
-    def _inside(self, body: Callable[[], Any]) -> Any:
-        before = _C._push_transform(self)
-        try:
-            return body()
-        finally:
-            _C._pop_transform(before)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from mindtorch_v2 import _C
@@ -27,7 +27,19 @@ def not_implemented(name: str) -> NotImplementedError:
                                "implementation to derivatives.yaml")
 
 
-class Forward:
+class Level:
+    """A layer that changes what functions compute: forward mode, vmap, functionalize."""
+
+    def _inside(self, body: Callable[[], Any]) -> Any:
+        """Runs body where this level is the innermost."""
+        before = _C._push_transform(self)
+        try:
+            return body()
+        finally:
+            _C._pop_transform(before)
+
+
+class Forward(Level):
     """One level of forward mode: a layer that notes the tangent of what an op gives."""
 
     follows = True                   # False: switched off for a while, results have no tangents
@@ -115,13 +127,6 @@ class Forward:
             row.body(turned, *slots[1:])
             self.note(result, turned)
         return result
-
-    def _inside(self, body: Any) -> Any:
-        before = _C._push_transform(self)
-        try:
-            return body()
-        finally:
-            _C._pop_transform(before)
 
     def _derive(self, op: Any, row: Any, slots: tuple, tangents: list[Any]) -> tuple[Any, Sequence[Any]]:
         """The result, and the tangents of its tensors."""

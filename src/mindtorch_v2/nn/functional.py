@@ -28,8 +28,8 @@ handle_torch_function = torch.overrides.handle_torch_function
 _TORCH_OPS = (
     "conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d conv_tbc "
     "avg_pool1d adaptive_avg_pool1d relu_ celu_ selu_ rrelu_ threshold_ hardshrink prelu "
-    "bilinear cosine_similarity pdist pixel_shuffle pixel_unshuffle channel_shuffle "
-    "native_channel_shuffle"
+    "bilinear cosine_similarity pairwise_distance pdist pixel_shuffle pixel_unshuffle "
+    "channel_shuffle native_channel_shuffle"
 ).split()
 _NN_OPS = (
     "linear gelu softplus softshrink leaky_relu_ hardtanh_ elu_ avg_pool2d avg_pool3d one_hot "

@@ -11,19 +11,9 @@ Tensor = torch.Tensor
 
 __all__ = [
     "cosine_embedding_loss", "hinge_embedding_loss", "margin_ranking_loss", "multi_margin_loss",
-    "multilabel_margin_loss", "multilabel_soft_margin_loss", "pairwise_distance",
+    "multilabel_margin_loss", "multilabel_soft_margin_loss",
     "soft_margin_loss", "triplet_margin_loss", "triplet_margin_with_distance_loss",
 ]  # fmt: skip
-
-
-def pairwise_distance(
-    x1: Tensor, x2: Tensor, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False
-) -> Tensor:
-    """The p-norm of the difference along the last dimension."""
-    if (type(x1) is not Tensor or type(x2) is not Tensor) and torch.nn.functional.has_torch_function_variadic(x1, x2):
-        return torch.overrides.handle_torch_function(torch.nn.functional.pairwise_distance, (x1, x2), x1, x2, p=p,
-            eps=eps, keepdim=keepdim)
-    return torch.pairwise_distance(x1, x2, p, eps, keepdim)
 
 
 def margin_ranking_loss(

@@ -14,12 +14,23 @@ __all__ = [
     "adaptive_avg_pool2d", "adaptive_avg_pool3d", "adaptive_max_pool1d",
     "adaptive_max_pool1d_with_indices", "adaptive_max_pool2d",
     "adaptive_max_pool2d_with_indices", "adaptive_max_pool3d",
-    "adaptive_max_pool3d_with_indices", "fractional_max_pool2d",
+    "adaptive_max_pool3d_with_indices", "boolean_dispatch", "fractional_max_pool2d",
     "fractional_max_pool2d_with_indices", "fractional_max_pool3d",
     "fractional_max_pool3d_with_indices", "lp_pool1d", "lp_pool2d", "lp_pool3d", "max_pool1d",
     "max_pool1d_with_indices", "max_pool2d", "max_pool2d_with_indices", "max_pool3d",
     "max_pool3d_with_indices", "max_unpool1d", "max_unpool2d", "max_unpool3d",
 ]  # fmt: skip
+
+
+def boolean_dispatch(arg_name: str, arg_index: int, default: bool, if_true: Callable[..., Any],
+                     if_false: Callable[..., Any], module_name: str, func_name: str) -> Callable[..., Any]:
+    """A function that is one of two, by a bool among its arguments."""
+    def choose(*args: Any, **kwargs: Any) -> Any:
+        flag = kwargs[arg_name] if arg_name in kwargs else args[arg_index] if arg_index < len(args) else default
+        return (if_true if flag else if_false)(*args, **kwargs)
+    choose.__name__, choose.__module__, choose.__doc__ = func_name, module_name, if_true.__doc__ or if_false.__doc__
+    choose.__annotations__ = {}               # its signature says nothing, as in torch
+    return choose
 
 
 def avg_pool3d(input: Tensor, kernel_size: Size, stride: Size = None) -> Tensor:
@@ -62,16 +73,14 @@ def _max_pools(n: int) -> tuple[Callable[..., Any], Callable]:
             return torch.overrides.handle_torch_function(
                 getattr(torch.nn.functional, name), (input,), input, kernel_size, stride=stride, padding=padding,
                 dilation=dilation, ceil_mode=ceil_mode, return_indices=return_indices)
-        if return_indices:
-            return with_indices(input, kernel_size, stride, padding, dilation, ceil_mode)
         stride = [] if stride is None else stride
         return getattr(torch, name)(input, kernel_size, stride, padding, dilation, ceil_mode)
 
-    plain.__name__ = plain.__qualname__ = name
+    plain.__name__ = plain.__qualname__ = "_" + name
     with_indices.__name__ = with_indices.__qualname__ = name + "_with_indices"
     plain.__doc__ = f"The largest value of each window over {n} dimensions."
     with_indices.__doc__ = f"{plain.__doc__[:-1]}, and where it was."
-    return plain, with_indices
+    return boolean_dispatch("return_indices", 6, False, with_indices, plain, __name__, name), with_indices
 
 
 max_pool1d, max_pool1d_with_indices = _max_pools(1)
@@ -97,14 +106,13 @@ def _adaptive_max_pools(n: int) -> tuple[Callable[..., Any], Callable]:
         if type(input) is not Tensor and torch.nn.functional.has_torch_function_unary(input):
             return torch.overrides.handle_torch_function(
                 getattr(torch.nn.functional, name), (input,), input, output_size, return_indices=return_indices)
-        result = with_indices(input, output_size)
-        return result if return_indices else result[0]
+        return with_indices(input, output_size)[0]
 
-    plain.__name__ = plain.__qualname__ = name
+    plain.__name__ = plain.__qualname__ = "_" + name
     with_indices.__name__ = with_indices.__qualname__ = name + "_with_indices"
     plain.__doc__ = f"Max pooling over {n} dimensions to a given output size."
     with_indices.__doc__ = f"{plain.__doc__[:-1]}, with the places of the maxima."
-    return plain, with_indices
+    return boolean_dispatch("return_indices", 2, False, with_indices, plain, __name__, name), with_indices
 
 
 adaptive_max_pool1d, adaptive_max_pool1d_with_indices = _adaptive_max_pools(1)
@@ -325,16 +333,13 @@ def _fractional_pools(n: int) -> tuple[Callable[..., Any], Callable]:
                 getattr(torch.nn.functional, name), (input,), input, kernel_size,
                 output_size=output_size, output_ratio=output_ratio, return_indices=return_indices,
                 _random_samples=_random_samples)
-        result = with_indices(
-            input, kernel_size, output_size, output_ratio, False, _random_samples
-        )
-        return result if return_indices else result[0]
+        return with_indices(input, kernel_size, output_size, output_ratio, False, _random_samples)[0]
 
-    plain.__name__ = plain.__qualname__ = name
+    plain.__name__ = plain.__qualname__ = "_" + name
     with_indices.__name__ = with_indices.__qualname__ = name + "_with_indices"
     plain.__doc__ = f"Max pooling over {n} dimensions with windows at random steps."
     with_indices.__doc__ = f"{plain.__doc__[:-1]}, with the places of the maxima."
-    return plain, with_indices
+    return boolean_dispatch("return_indices", 4, False, with_indices, plain, __name__, name), with_indices
 
 
 fractional_max_pool2d, fractional_max_pool2d_with_indices = _fractional_pools(2)
