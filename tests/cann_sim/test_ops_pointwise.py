@@ -493,3 +493,17 @@ REFUSED: list[tuple[int, str, tuple[Any, ...]]] = [
 def test_refused(code: int, name: str, args: tuple[Any, ...]) -> None:
     client().expect_code(code, name, *args)
     same(client().call("aclnnAdd", F, F, 1, F), F)  # the next call is not disturbed
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int32, torch.int64], ids=str)
+def test_whole_numbers_over_zero_leave_the_device_sound(dtype: torch.dtype) -> None:
+    info = torch.iinfo(dtype)
+    a, b = torch.tensor([7, 0, 9, -5 if info.min else 5]).to(dtype), torch.tensor([0, 0, 2, 0]).to(dtype)
+    last = info.min if info.min else info.max
+    assert client().call("aclnnFloorDivide", a, b, torch.empty_like(a)).tolist() == [info.max, 0, 4, last]
+    assert client().call("aclnnInplaceFloorDivide", a.clone(), b).tolist() == [info.max, 0, 4, last]
+    assert client().call("aclnnDivMod", a, b, 1, torch.empty_like(a)).tolist() == [info.max, 0, 4, last]
+    for op in ("aclnnFmodTensor", "aclnnRemainderTensorTensor"):
+        if dtype in rows()[op].dtypes(0):
+            assert client().call(op, a, b, torch.empty_like(a)).tolist() == [0, 0, 1, 0]
+    assert client().call("aclnnAbs", a, torch.empty_like(a)).equal(a.abs())

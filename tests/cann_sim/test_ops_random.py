@@ -207,3 +207,15 @@ REFUSED: dict[str, tuple[Any, ...]] = {
 def test_refused(case: str) -> None:
     code, op, *args = REFUSED[case]
     client().expect_code(code, op, *args)
+
+
+def test_probabilities_that_are_none() -> None:
+    """A card compares and goes on: more than 1 is always, less than 0 and NaN never; weights below 0 count as none."""
+    given = torch.tensor([2.0, -1.0, float("nan"), 1.0, 0.0]).repeat(40)
+    got = client().call("aclnnBernoulliTensor", torch.empty(200), given, 1, 0, torch.empty(200))
+    assert got.view(40, 5).eq(torch.tensor([1.0, 0.0, 0.0, 1.0, 0.0])).all()
+    weights = torch.tensor([[-1.0, 2.0, float("nan")], [0.0, 0.0, 0.0]])
+    drawn = client().call("aclnnMultinomial", weights, 30, True, 1, 0, torch.zeros(2, 30, dtype=torch.int64))
+    assert drawn[0].eq(1).all() and drawn[1].ge(0).all() and drawn[1].lt(3).all()
+    every = client().call("aclnnMultinomial", weights, 3, False, 1, 0, torch.zeros(2, 3, dtype=torch.int64))
+    assert every.sort().values.equal(torch.arange(3).expand(2, 3))

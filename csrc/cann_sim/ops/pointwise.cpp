@@ -187,7 +187,8 @@ void run_pointwise(Run& run, const PointwiseOp& op, const mt::Pointwise* kernel,
   for (const char* p = op.operands; *p; ++p) values[n++] = operand(run, position(*p), item);
   for (const char* p = op.attributes; *p; ++p) attributes[many++] = attribute(run, *p, item);
   for (int i = 0; i < n; ++i) views[i] = values[i].view();
-  kernels().pointwise(kernel, compute_dtype(kernel, common), views, attributes);
+  const DType compute = compute_dtype(kernel, common);
+  if (n != 3 || !op.kernel || !divided_over_zero(op.kernel, compute, values[0], values[1], values[2])) kernels().pointwise(kernel, compute, views, attributes);
   if (rounds) copy(out, values[0]);
 }
 

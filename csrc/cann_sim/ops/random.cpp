@@ -2,6 +2,9 @@
 // Dropout is in random_dropout.cpp.
 #include "ops/random.h"
 
+#include <algorithm>
+#include <cmath>
+
 namespace cann_sim {
 namespace {
 
@@ -112,7 +115,9 @@ void check_prob_tensor(const Call& c) {
   if (c.row->nargs > 4) expect_same_shape(c, 4, 0);
 }
 void bernoulli_tensor(Run& r, int out) {
-  Value prob = r.tensor(1);
+  // A card compares numbers with the probabilities: beyond 1 is always, below 0 and NaN never.
+  const Value given = r.tensor(1).to(mt::kDouble).dense(), prob = empty(given.shape(), mt::kDouble);
+  for (int64_t i = 0; i < given.numel(); ++i) prob.ptr<double>()[i] = given.ptr<double>()[i] > 0 ? std::min(given.ptr<double>()[i], 1.0) : 0;
   draw(r.tensor(out), r.tensor(out).dtype, [&](const Value& to) {
     call_kernel("bernoulli_tensor", {to, prob.expand(to.shape())}, {}, seeded(plain_seed(r, 2)));
   });
@@ -140,8 +145,21 @@ void check_multinomial(const Call& c, int out) {
   sizes.back() = samples;
   expect_shape(c, out, sizes);
 }
+// Weights as a card takes them, which checks none: no weight where it is negative or not finite, and the least where too few have one.
+Value weights_of(Run& r) {
+  const Value given = r.tensor(0).to(mt::kDouble).dense(), made = empty(given.shape(), mt::kDouble);
+  const int64_t n = given.size(-1), needed = r.call.integer(2) ? 1 : r.call.integer(1);
+  for (int64_t row = 0; row < (n ? given.numel() / n : 0); ++row) {
+    const double* from = given.ptr<double>() + row * n;
+    double* to = made.ptr<double>() + row * n;
+    int64_t positive = 0;
+    for (int64_t i = 0; i < n; ++i) positive += (to[i] = std::isfinite(from[i]) && from[i] > 0 ? from[i] : 0) > 0;
+    for (int64_t i = 0; i < n && positive < needed; ++i) to[i] = std::max(to[i], 1e-300);
+  }
+  return made;
+}
 void multinomial(Run& r, int out, const Seed& seed) {
-  call_kernel("multinomial", {r.tensor(out), r.tensor(0)}, {integer(r.call.integer(1)), integer(r.call.integer(2))},
+  call_kernel("multinomial", {r.tensor(out), weights_of(r)}, {integer(r.call.integer(1)), integer(r.call.integer(2))},
               seeded(seed));
 }
 

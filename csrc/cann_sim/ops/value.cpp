@@ -3,6 +3,7 @@
 
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <stdexcept>
@@ -278,10 +279,44 @@ void call_kernel(const char* name, std::initializer_list<Value> tensors, std::in
   call_kernel(name, std::vector<Value>(tensors), std::vector<mt::Attr>(attrs), generator);
 }
 
+// ---- whole numbers over zero: a card goes on, where PyTorch's CPU raises ------------------------------------------------
+static bool divides(const char* name) {
+  for (const char* one : {"div_floor", "div_trunc", "remainder", "fmod"})
+    if (!std::strcmp(name, one)) return true;
+  return false;
+}
+static int64_t greatest(DType t) {
+  const int bits = int(8 * mt::itemsize(t)) - (t == mt::kUInt8 ? 0 : 1);
+  return bits == 63 ? INT64_MAX : (int64_t{1} << bits) - 1;
+}
+// Quotients by zero are those of floats, limited to the dtype: the greatest, the least, and 0 of 0; remainders are 0.
+static void divide_whole(const char* name, DType compute, const Value& out, const Value& a, const Value& b) {
+  const Value by = b.to(mt::kInt64).dense(), safe = empty(b.shape(), mt::kInt64), made = empty(out.shape(), compute);
+  for (int64_t i = 0; i < by.numel(); ++i) safe.ptr<int64_t>()[i] = by.ptr<int64_t>()[i] ? by.ptr<int64_t>()[i] : 1;
+  call_pointwise(name, compute, {made, a, safe});
+  const Value whole = made.to(mt::kInt64).dense(), zeros = by.expand(out.shape()).dense(), from = a.to(mt::kInt64).expand(out.shape()).dense();
+  const bool quotient = !std::strncmp(name, "div", 3);
+  const int64_t most = greatest(compute), least = compute == mt::kUInt8 ? 0 : -most - 1;
+  for (int64_t i = 0; i < whole.numel(); ++i) {
+    const int64_t x = from.ptr<int64_t>()[i];
+    if (!zeros.ptr<int64_t>()[i]) whole.ptr<int64_t>()[i] = !quotient || x == 0 ? 0 : x > 0 ? most : least;
+  }
+  copy(out, whole);
+}
+bool divided_over_zero(const char* name, DType compute, const Value& out, const Value& a, const Value& b) {
+  if (!mt::is_integral(compute) || compute == mt::kBool || !divides(name)) return false;
+  const Value items = b.to(mt::kInt64).dense();
+  const int64_t *first = items.ptr<int64_t>(), *last = first + items.numel();
+  if (std::find(first, last, 0) == last) return false;
+  divide_whole(name, compute, out, a, b);
+  return true;
+}
+
 void call_pointwise(const char* name, DType compute, std::initializer_list<Value> tensors,
                     std::initializer_list<mt::Attr> attrs) {
   const mt::Pointwise* kernel = kernels().find_pointwise(name);
   if (!kernel) broken(std::string("no pointwise kernel ") + name);
+  if (tensors.size() == 3 && divided_over_zero(name, compute, tensors.begin()[0], tensors.begin()[1], tensors.begin()[2])) return;
   std::vector<mt::View> views;
   views.reserve(tensors.size());
   for (const Value& v : tensors) views.push_back(v.view());

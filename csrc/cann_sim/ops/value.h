@@ -79,6 +79,8 @@ void call_kernel(const char* name, const std::vector<Value>& tensors, const std:
 // A pointwise kernel: inputs broadcast to output 0's shape; everything is cast to `compute` and back.
 void call_pointwise(const char* name, DType compute, std::initializer_list<Value> tensors,
                     std::initializer_list<mt::Attr> attrs = {});
+// Whether a quotient or remainder of whole numbers has a zero to divide by; then it has been computed.
+bool divided_over_zero(const char* name, DType compute, const Value& out, const Value& a, const Value& b);
 
 // ---- dtypes --------------------------------------------------------------------------------------------------
 DType dtype_of(aclDataType t);                       // refuses with 161002 what no kernel computes (uint16, float8 ...)
