@@ -115,11 +115,23 @@ template <template <class> class Op> void lanes_loop(void* const* p, int64_t n, 
   if (i < n) step(i, n - i);
 }
 
-// The loop on bfloat16 itself, beside the float loop `plain`, for operands that are all bfloat16: the halves of each
-// word become floats of their own, so that nothing is moved between lanes or through a buffer.
-struct RegisterBfloat {
-  RegisterBfloat(Loop plain, Loop bfloat);
+// The loop on a 16-bit float itself, beside the float loop `plain`, for operands that are all of that dtype.
+struct RegisterSmall {
+  RegisterSmall(Loop plain, Loop small, DType dtype);
 };
+// The loop for an operand that is one item for the whole run, beside `plain`: of input k the pointer is that item's.
+struct RegisterRepeated {
+  RegisterRepeated(Loop plain, Loop repeated, int operand);
+};
+template <template <class> class Op, class T, int operand> void repeated_loop(void* const* p, int64_t n, const Attr* a) {
+  const Op<T> op(a);
+  T* out = static_cast<T*>(p[0]);
+  const T *x = static_cast<const T*>(p[1]), *y = static_cast<const T*>(p[2]), one = operand == 1 ? *x : *y;
+#pragma GCC ivdep
+  for (int64_t i = 0; i < n; ++i) out[i] = operand == 1 ? op(one, y[i]) : op(x[i], one);
+}
+
+// bfloat16: the halves of each word become floats of their own, so that nothing is moved between lanes or through a buffer.
 typedef uint32_t Words __attribute__((vector_size(sizeof(Lanes))));
 inline Words bfloat_round(Lanes x) {  // the upper halves hold the result
   Words u = __builtin_bit_cast(Words, x), r = u + 0x7fff + ((u >> 16) & 1);
@@ -152,6 +164,49 @@ template <class Op, int nin = 2> void bfloat_loop(void* const* p, int64_t n, con
   for (; i + items <= n; i += items) step(i, items);
   if (i < n) step(i, n - i);
 }
+
+#if defined(__AVX2__) && defined(__F16C__)
+// float16, by the conversions of the processor.
+template <class Op, int nin = 2> void half_loop(void* const* p, int64_t n, const Attr* a) {
+  constexpr int64_t items = sizeof(Lanes) / sizeof(float);
+  const Op op(a);
+  uint16_t* const* at = reinterpret_cast<uint16_t* const*>(p);
+  auto step = [&](int64_t i, int64_t m) {
+    auto in = [&](int k) {
+#if defined(__AVX512F__)
+      __m256i u = {};
+      std::memcpy(&u, at[k] + i, m * 2);
+      return Lanes(_mm512_cvtph_ps(u));
+#else
+      __m128i u = {};
+      std::memcpy(&u, at[k] + i, m * 2);
+      return Lanes(_mm256_cvtph_ps(u));
+#endif
+    };
+    Lanes made;
+    if constexpr (nin == 1) made = op(in(1));
+    else made = op(in(1), in(2));
+#if defined(__AVX512F__)
+    const __m256i out = _mm512_cvtps_ph(__m512(made), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+#else
+    const __m128i out = _mm256_cvtps_ph(__m256(made), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+#endif
+    std::memcpy(at[0] + i, &out, m * 2);
+  };
+  int64_t i = 0;
+  for (; i + items <= n; i += items) step(i, items);
+  if (i < n) step(i, n - i);
+}
+#endif
+// Both of them, of an op on vectors.
+template <class Op, int nin = 2> struct RegisterSmallLoops {
+  explicit RegisterSmallLoops(Loop plain) {
+    RegisterSmall(plain, bfloat_loop<Op, nin>, kBFloat16);
+#if defined(__AVX2__) && defined(__F16C__)
+    RegisterSmall(plain, half_loop<Op, nin>, kHalf);
+#endif
+  }
+};
 
 // For a float output too large for the cache: the same as `plain`, whole lines stored around the cache, which spares
 // reading them first. Registered beside the plain loop; worth it where the loop does little but wait for memory.
@@ -250,14 +305,14 @@ template <class T> using arith_t = typename arith<T>::type;
 #define MT_UNARY(NAME, SET, OUT, ...) MT_OP(NAME, SET, 1, OUT, (T x), __VA_ARGS__)
 #define MT_BINARY(NAME, SET, OUT, ...) MT_OP(NAME, SET, 2, OUT, (T x, T y), __VA_ARGS__)
 #define MT_TERNARY(NAME, SET, OUT, ...) MT_OP(NAME, SET, 3, OUT, (T x, T y, T z), __VA_ARGS__)
-// An op of one operand whose loops of float and bfloat16 run on vectors.
+// An op of one operand whose loops of float and of the 16-bit floats run on vectors.
 #define MT_LANES(NAME, SET, ...) \
   template <class T> struct NAME##_op { \
     explicit NAME##_op(const Attr*) {} \
     T operator()(T x) const { return __VA_ARGS__; } \
   }; \
   RegisterPointwise NAME##_row(by_lanes<NAME##_op, SET>(#NAME)); \
-  RegisterBfloat NAME##_bfloat(lanes_loop<NAME##_op>, bfloat_loop<NAME##_op<Lanes>, 1>);
+  RegisterSmallLoops<NAME##_op<Lanes>, 1> NAME##_small(lanes_loop<NAME##_op>);
 // Rare dtypes that the row NAME serves beside those it has loops for.
 #define MT_SERVES(RARE, NAME) const Serves NAME##_serves(RARE, {#NAME});
 // For an op with attributes: struct NAME##_op is written out before.

@@ -77,7 +77,7 @@ RegisterPointwise add_row(add()), sub_row(scaled<Sub>("sub")), rsub_row(scaled<R
 MT_BINARY(mul, AllUnsigned, -1, times(x, y))
 MT_BINARY(div, FloatsComplex, -1, over(x, y))
 
-// On vectors: the streaming loops and those of bfloat16. x + 1 * y is x + y, so one loop serves every alpha.
+// On vectors: the streaming loops and those of the 16-bit floats. x + 1 * y is x + y, so one loop serves every alpha.
 #define MT_STREAMING(NAME, PLAIN, ALPHA, ...) \
   struct NAME##_streaming { \
     float alpha; \
@@ -85,13 +85,37 @@ MT_BINARY(div, FloatsComplex, -1, over(x, y))
     template <class V> V operator()(V x, V y) const { return __VA_ARGS__; } \
   }; \
   RegisterStreaming NAME##_streams(PLAIN, streaming_loop<NAME##_streaming, PLAIN>); \
-  RegisterBfloat NAME##_bfloat(PLAIN, bfloat_loop<NAME##_streaming>);
+  RegisterSmallLoops<NAME##_streaming> NAME##_small(PLAIN);
 constexpr Loop kAdd = scaled_loop<Add, float>, kSub = scaled_loop<Sub, float>;
 constexpr Loop kMul = binary_loop<mul_op, float, float>, kDiv = binary_loop<div_op, float, float>;
 MT_STREAMING(add, kAdd, float(a[0].f), x + alpha * y)
 MT_STREAMING(sub, kSub, float(a[0].f), x - alpha * y)
 MT_STREAMING(mul, kMul, 1.f, x * y)
 MT_STREAMING(div, kDiv, 1.f, x / y)
+
+// Rows with one item for all of them: x + row, x * column.
+template <class T> struct add_row_op {
+  T alpha;
+  explicit add_row_op(const Attr* a) : alpha(number<T>(a[0])) {}
+  T operator()(T x, T y) const { return x + alpha * y; }
+};
+template <class T> struct sub_row_op {
+  T alpha;
+  explicit sub_row_op(const Attr* a) : alpha(number<T>(a[0])) {}
+  T operator()(T x, T y) const { return x - alpha * y; }
+};
+#define MT_REPEATED(NAME, OP, T, PLAIN) \
+  RegisterRepeated NAME##_first(PLAIN, repeated_loop<OP, T, 1>, 1), NAME##_second(PLAIN, repeated_loop<OP, T, 2>, 2);
+constexpr Loop kAddDouble = scaled_loop<Add, double>, kSubDouble = scaled_loop<Sub, double>;
+constexpr Loop kMulDouble = binary_loop<mul_op, double, double>, kDivDouble = binary_loop<div_op, double, double>;
+MT_REPEATED(add_float, add_row_op, float, kAdd)
+MT_REPEATED(sub_float, sub_row_op, float, kSub)
+MT_REPEATED(mul_float, mul_op, float, kMul)
+MT_REPEATED(div_float, div_op, float, kDiv)
+MT_REPEATED(add_double, add_row_op, double, kAddDouble)
+MT_REPEATED(sub_double, sub_row_op, double, kSubDouble)
+MT_REPEATED(mul_double, mul_op, double, kMulDouble)
+MT_REPEATED(div_double, div_op, double, kDivDouble)
 
 // ---- integer division: towards zero, or towards minus infinity as in Python -------------------------------------
 

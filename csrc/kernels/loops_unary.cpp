@@ -49,8 +49,26 @@ template <class T> inline T minus_of(T x) {
   if constexpr (std::is_integral_v<T>) return negative(x);
   else return -x;
 }
-MT_UNARY(neg, Numbers, -1, minus_of(x))
-MT_UNARY(abs, All, -2, magnitude(x))
+// The sign of a 16-bit float is its first bit: cleared, or turned.
+template <uint16_t keep, uint16_t turn> void sign_bits(void* const* p, int64_t n, const Attr*) {
+  uint16_t* out = static_cast<uint16_t*>(p[0]);
+  const uint16_t* x = static_cast<const uint16_t*>(p[1]);
+#pragma GCC ivdep
+  for (int64_t i = 0; i < n; ++i) out[i] = uint16_t((x[i] & keep) ^ turn);
+}
+template <template <class> class Op, class S, int out, uint16_t keep, uint16_t turn> Pointwise of_sign(const char* name) {
+  Pointwise k = make<Op, S, 1, out>(name);
+  k.loop[kHalf] = k.loop[kBFloat16] = sign_bits<keep, turn>;
+  return k;
+}
+#define MT_OF_SIGN(NAME, SET, OUT, KEEP, TURN, ...) \
+  template <class T> struct NAME##_op { \
+    explicit NAME##_op(const Attr*) {} \
+    auto operator()(T x) const { return __VA_ARGS__; } \
+  }; \
+  RegisterPointwise NAME##_row(of_sign<NAME##_op, SET, OUT, KEEP, TURN>(#NAME));
+MT_OF_SIGN(neg, Numbers, -1, 0xffff, 0x8000, minus_of(x))
+MT_OF_SIGN(abs, All, -2, 0x7fff, 0, magnitude(x))
 MT_UNARY(sign, RealBool, -1, direction(x))
 MT_UNARY(sgn, All, -1, direction(x))
 MT_UNARY(square, Numbers, -1, squared(x))

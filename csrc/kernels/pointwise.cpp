@@ -41,8 +41,16 @@ std::vector<Counterpart>& streaming_loops() {
   static std::vector<Counterpart> table;
   return table;
 }
-std::vector<Counterpart>& bfloat_loops() {
-  static std::vector<Counterpart> table;
+struct Special {
+  Loop plain, other;
+  int which;  // the dtype of all operands, or the input that is one item
+};
+std::vector<Special>& small_loops() {
+  static std::vector<Special> table;
+  return table;
+}
+std::vector<Special>& repeated_loops() {
+  static std::vector<Special> table;
   return table;
 }
 
@@ -55,14 +63,15 @@ void prefer_streaming(Call& c, const View* t) {
     if (s.plain == c.loop) c.loop = s.other, c.streams = true;
 }
 
-// Where every operand is bfloat16 and adjacent: the loop that takes them as they are.
-void prefer_bfloat(Call& c, const View* t) {
+// Where every operand is of the same 16-bit float and adjacent: the loop that takes them as they are.
+void prefer_small(Call& c, const View* t) {
+  const DType dtype = c.have[0];
   for (int i = 0; i < c.nops; ++i)
-    if (c.have[i] != kBFloat16 || !t[i].contiguous() || t[i].ndim != t[0].ndim) return;
-  for (const Counterpart& s : bfloat_loops())
-    if (s.plain == c.loop) {
+    if (c.have[i] != dtype || !t[i].contiguous() || t[i].ndim != t[0].ndim) return;
+  for (const Special& s : small_loops())
+    if (s.plain == c.loop && s.which == dtype) {
       c.loop = s.other;
-      std::fill_n(c.need, c.nops, kBFloat16);
+      std::fill_n(c.need, c.nops, dtype);
     }
 }
 
@@ -174,8 +183,10 @@ struct Walk {
   const Strided& s;
   Way way[kMaxOperands];
   bool by_rows, buffered = false, strided = false, scalar[kMaxOperands];
+  Loop loop;
+  int single = -1;  // the kRepeated operand that the loop takes as one item, without a buffer
 
-  Walk(const Call& call, const Strided& space, const View* t) : c(call), s(space) {
+  Walk(const Call& call, const Strided& space, const View* t) : c(call), s(space), loop(call.loop) {
     by_rows = s.ndim == 1 || s.inner_size() >= kShortRow;
     for (int i = 0; i < c.nops; ++i) {
       int64_t stride = s.inner_stride()[i];
@@ -183,9 +194,19 @@ struct Walk {
       if (i >= c.nout && (scalar[i] || (stride == 0 && by_rows))) way[i] = kRepeated;
       else if (c.have[i] == c.need[i] && !(c.round_out && i < c.nout) && (by_rows ? stride == s.width[i] : linear(i))) way[i] = kDirect;
       else way[i] = kBuffered;
-      buffered |= way[i] != kDirect;
       strided |= way[i] == kBuffered;
     }
+    take_single();
+    for (int i = 0; i < c.nops; ++i) buffered |= way[i] != kDirect && i != single;
+  }
+  void take_single() {
+    const int repeated = int(std::count(way, way + c.nops, kRepeated)), i = int(std::find(way, way + c.nops, kRepeated) - way);
+    if (repeated != 1 || c.have[i] != c.need[i] || c.round != kFloat) return;
+    for (const Special& one : repeated_loops())
+      if (one.plain == loop && one.which == i) {
+        loop = one.other, single = i;
+        return;
+      }
   }
   // Whether operand i is adjacent over the whole space, not only along its rows.
   bool linear(int i) const {
@@ -210,11 +231,11 @@ struct Walk {
       if (by_rows) m = std::min(m, at.row_left());
       if (buffered) m = std::min(m, kBlock);
       for (int i = 0; i < c.nops; ++i) {
-        ptr[i] = way[i] == kDirect ? at.ptr[i] : buffers[i].bytes;
+        ptr[i] = way[i] == kDirect || i == single ? at.ptr[i] : buffers[i].bytes;
         if (i >= c.nout && way[i] == kBuffered) load(at, i, m, buffers[i]);
-        if (way[i] == kRepeated) refill(i, at.ptr[i], repeats[i], buffers[i]);
+        if (way[i] == kRepeated && i != single) refill(i, at.ptr[i], repeats[i], buffers[i]);
       }
-      c.loop(ptr, m, c.attr);
+      loop(ptr, m, c.attr);
       for (int i = 0; i < c.nout; ++i)
         if (way[i] == kBuffered) store(at, i, m, buffers[i]);
       if ((p += m) < end) at.advance(m);
@@ -233,11 +254,11 @@ struct Walk {
     for (int i = 0; i < c.nops; ++i) row[i] = at.ptr[i], ptr[i] = buffers[i].bytes;
     for (int64_t r = 0; r < rows; ++r) {
       for (int i = 0; i < c.nops; ++i) {
-        if (way[i] == kDirect) ptr[i] = row[i];
+        if (way[i] == kDirect || i == single) ptr[i] = row[i];
         else refill(i, row[i], repeats[i], buffers[i]);
         row[i] += s.stride[inner - 1][i];
       }
-      c.loop(ptr, n, c.attr);
+      loop(ptr, n, c.attr);
     }
     return rows * n;
   }
@@ -346,7 +367,10 @@ bool try_untangled(const Pointwise* k, DType compute, const View* t, const Attr*
 }  // namespace
 
 RegisterStreaming::RegisterStreaming(Loop plain, Loop streaming) { streaming_loops().push_back({plain, streaming}); }
-RegisterBfloat::RegisterBfloat(Loop plain, Loop bfloat) { bfloat_loops().push_back({plain, bfloat}); }
+RegisterSmall::RegisterSmall(Loop plain, Loop small, DType dtype) { small_loops().push_back({plain, small, dtype}); }
+RegisterRepeated::RegisterRepeated(Loop plain, Loop repeated, int operand) {
+  repeated_loops().push_back({plain, repeated, operand});
+}
 
 void pointwise(const Pointwise* k, DType compute, const View* t, const Attr* attr) {
   Call c = resolve(k, compute, t, attr);
@@ -358,7 +382,7 @@ void pointwise(const Pointwise* k, DType compute, const View* t, const Attr* att
     small_alpha.f = alpha;
     c.attr = &small_alpha;
   }
-  if (c.round == kBFloat16) prefer_bfloat(c, t);
+  if (c.round != kFloat) prefer_small(c, t);
   else prefer_streaming(c, t);
   if (try_flat(c, t)) return;
   const Strided s(t, c.nops);

@@ -31,6 +31,64 @@ template <class T, class S, int P, class F, bool kMean = false> constexpr Fold s
           sum_finish<T, S, P, kMean>};
 }
 
+// ---- sums of 16-bit floats, read as they lie: eight of them become a vector of floats --------------------------------
+
+typedef float Eight __attribute__((vector_size(32)));
+inline void take(Eight& v, const bf16* p) {
+#if defined(__AVX2__)
+  v = Eight(_mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))), 16)));
+#else
+  for (int i = 0; i < 8; ++i) v[i] = to_float(p[i]);
+#endif
+}
+inline void take(Eight& v, const f16* p) {
+#if defined(__AVX2__) && defined(__F16C__)
+  v = Eight(_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
+#else
+  for (int i = 0; i < 8; ++i) v[i] = to_float(p[i]);
+#endif
+}
+template <class H> void small_row(void* s, const void* x, int64_t n, int64_t, const FoldParam&) {
+  const H* p = static_cast<const H*>(x);
+  for (int64_t i = 0; i < n; i += kRowBlock) {
+    const int64_t end = std::min(n, i + kRowBlock);
+    Eight acc[4] = {}, v;
+    int64_t j = i;
+    for (; j + 32 <= end; j += 32)
+      for (int k = 0; k < 4; ++k) take(v, p + j + 8 * k), acc[k] += v;
+    for (; j + 8 <= end; j += 8) take(v, p + j), acc[0] += v;
+    v = (acc[0] + acc[1]) + (acc[2] + acc[3]);
+    float part = ((v[0] + v[4]) + (v[1] + v[5])) + ((v[2] + v[6]) + (v[3] + v[7]));
+    for (; j < end; ++j) part += to_float(p[j]);
+    *static_cast<double*>(s) += double(part);
+  }
+}
+template <class H> void small_cols(void* s, const void* x, int64_t rows, int64_t stride, int64_t n, int64_t, const FoldParam&) {
+  alignas(64) float acc[kFoldWidth];
+  double* __restrict state = static_cast<double*>(s);
+  for (int64_t i = 0; i < rows; i += kColBlock) {
+    std::fill_n(acc, n, 0.f);
+    for (int64_t r = i; r < std::min(rows, i + kColBlock); r += 8) {
+      const H* p = static_cast<const H*>(x) + r * stride;
+      const int64_t m = std::min<int64_t>(8, std::min(rows, i + kColBlock) - r);
+      int64_t j = 0;
+      for (; j + 8 <= n; j += 8) {
+        Eight sum = {}, v;
+        for (int64_t k = 0; k < m; ++k) take(v, p + k * stride + j), sum += v;
+        std::memcpy(&v, acc + j, 32);
+        v += sum;
+        std::memcpy(acc + j, &v, 32);
+      }
+      for (; j < n; ++j)
+        for (int64_t k = 0; k < m; ++k) acc[j] += to_float(p[k * stride + j]);
+    }
+    for (int64_t j = 0; j < n; ++j) state[j] += double(acc[j]);
+  }
+}
+template <class H, bool kMean> constexpr Fold small_fold() {
+  return {8, sum_init<double, 1>, small_row<H>, small_cols<H>, sum_merge<double, 1>, sum_finish<float, double, 1, kMean>};
+}
+
 // ---- products: the state is of the item type, as overflow must be the item type's; complex64 is kept as complex128
 // because its rounding errors do not average out.
 template <class S> void prod_init(void* s, int64_t n) { std::fill_n(static_cast<S*>(s), n, S(1)); }
@@ -119,6 +177,8 @@ constexpr Fold kSum[] = {sum_fold<uint64_t, uint64_t, 1, AddLanes>(), sum_fold<f
 constexpr Fold kMean[] = {{}, sum_fold<float, double, 1, AddLanes, true>(),
                           sum_fold<double, double, 1, AddLanes, true>(), sum_fold<float, double, 2, AddLanes, true>(),
                           sum_fold<double, double, 2, AddLanes, true>()};
+constexpr Fold kSmallSum[] = {small_fold<f16, false>(), small_fold<bf16, false>()};
+constexpr Fold kSmallMean[] = {small_fold<f16, true>(), small_fold<bf16, true>()};
 constexpr Fold kNansum[] = {kSum[0], sum_fold<float, double, 1, NanAddLanes>(),
                             sum_fold<double, double, 1, NanAddLanes>(), {}, {}};
 constexpr Fold kProd[] = {prod_fold<uint64_t>(), prod_fold<float>(), prod_fold<double>(), prod_fold<c64, c128>(),
@@ -154,6 +214,9 @@ void arithmetic(const char* name, const Fold* table, const View& out, const View
     if (in.dtype == kFloat && short_rows<float>(out, in, mask, table == kMean)) return;
     if (in.dtype == kDouble && short_rows<double>(out, in, mask, table == kMean)) return;
   }
+  if ((table == kSum || table == kMean) && (in.dtype == kHalf || in.dtype == kBFloat16) && widened(out.dtype) == kFloat)
+    return reduce({name, (table == kSum ? kSmallSum : kSmallMean) + (in.dtype == kBFloat16), in.dtype, {kFloat}, false}, c.t, 1, in,
+                  mask);
   DType compute = is_integral(out.dtype) ? kInt64 : widened(out.dtype);
   int row = compute == kInt64 ? 0 : compute - kFloat + 1;
   const Reduction fold{name, table + row, compute, {compute}, false};

@@ -166,6 +166,44 @@ def test_powers_by_a_number_and_by_its_copies(dtype):
     assert mixed.pow_(mixed).tolist() == [4.0, 4.0, 27.0]
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_16_bit_arithmetic_and_sums(dtype):
+    torch.manual_seed(0)
+    ends = torch.tensor([0.0, -0.0, torch.inf, -torch.inf, torch.nan, 6e-8, -6e-8, 65504.0, 1e-40])
+    for n in (1, 7, 16, 31, 1027):
+        x, y = (torch.cat([torch.randn(n), ends]).to(dtype) for _ in range(2))
+        y = y.roll(1)
+        for name in ("add", "sub", "mul", "div"):
+            expected, got = getattr(torch, name)(x, y), to_torch(getattr(mt, name)(to_ours(x), to_ours(y)))
+            torch.testing.assert_close(got, expected, rtol=0, atol=0, equal_nan=True)
+        for name in ("abs", "neg", "exp", "sigmoid", "rsqrt", "nn.functional.silu"):
+            expected, got = found(torch, name)(x), to_torch(found(mt, name)(to_ours(x)))
+            torch.testing.assert_close(got, expected, rtol=1e-2, atol=1e-7, equal_nan=True)
+            assert torch.equal(got.signbit()[~got.isnan()], expected.signbit()[~got.isnan()])
+    for shape in ((1, 5), (33, 70), (300, 9), (5, 2100), (9, 4, 13)):
+        x = torch.randn(shape).to(dtype)
+        for view in (x, x.transpose(0, 1), x[::2], x[:, 1:]):
+            for dims in (0, 1, tuple(range(x.dim()))):
+                exact = view.double().sum(dims)
+                got = to_torch(to_ours(view).sum(dims))
+                torch.testing.assert_close(got, exact.to(dtype), rtol=torch.finfo(dtype).eps, atol=1e-5)
+                torch.testing.assert_close(to_torch(to_ours(view).mean(dims)), view.double().mean(dims).to(dtype), rtol=1e-2, atol=1e-5)
+                torch.testing.assert_close(to_torch(to_ours(view).sum(dims, dtype=mt.float32)), exact.float(), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.int64])
+def test_one_item_beside_whole_rows(dtype):
+    torch.manual_seed(0)
+    numbers = (torch.randn(61, 5, 70) * 9).to(dtype)
+    shapes = [((61, 1), (1, 70)), ((61, 1), (61, 70)), ((5, 1), (61, 5, 70)), ((61, 5, 1), (61, 5, 70)), ((61, 1, 70), (61, 5, 1))]
+    for one, other in shapes + [(b, a) for a, b in shapes]:
+        x, y = (numbers.flatten()[:torch.Size(shape).numel()].reshape(shape) for shape in (one, other))
+        for name, rest in (("add", {}), ("add", {"alpha": 3}), ("sub", {"alpha": -2}), ("mul", {}), ("div", {})):
+            expected, got = getattr(torch, name)(x, y, **rest), getattr(mt, name)(to_ours(x), to_ours(y), **rest)
+            close = {"rtol": 1e-2, "atol": 0.25} if dtype is torch.bfloat16 else {"rtol": 1e-6, "atol": 1e-5}
+            torch.testing.assert_close(to_torch(got), expected, equal_nan=True, **close)
+
+
 @pytest.mark.parametrize("dtype", ["uint8", "int16", "float32", "float64", "complex128"])
 @pytest.mark.parametrize("shape", [(6, 4, 2, 5, 33), (3, 70, 2, 65), (17, 2, 9), (5, 100, 3)])
 def test_copies_and_sums_of_short_rows(dtype, shape):

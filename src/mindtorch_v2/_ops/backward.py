@@ -198,6 +198,9 @@ def _multi_margin_backward(grad_output: Tensor, self: Tensor, target: Tensor, p:
                            weight: Tensor | None, reduction: int) -> Tensor:
     classes = self.size(-1) if self.dim() else 1
     rows, index = self.reshape(-1, classes), target.reshape(-1, 1)
+    if self.is_cpu and self.dtype.itemsize >= 4 and (weight is None or weight.dtype is self.dtype):
+        slopes = ops._multi_margin_slopes(rows, target.reshape(-1), weight, int(p.real), margin.real + 0.0)
+        return _spread(grad_output, rows, reduction, slopes).reshape(self.shape)
     over = margin - rows.gather(1, index) + rows
     slopes = (over > 0).to(self.dtype) if p == 1 else 2 * over.clamp_min(0)
     if weight is not None:
@@ -213,6 +216,8 @@ def _multilabel_margin_backward(grad_output: Tensor, self: Tensor, target: Tenso
                                 is_target: Tensor) -> Tensor:
     classes = self.size(-1) if self.dim() else 1
     rows, index, marked = self.reshape(-1, classes), target.reshape(-1, classes), is_target.reshape(-1, classes)
+    if self.is_cpu and self.dtype.itemsize >= 4:
+        return _spread(grad_output, rows, reduction, ops._multilabel_margin_slopes(rows, index)).reshape(self.shape)
     kept = (index < 0).to(_INT64).cumsum(1) == 0
     places = index.masked_fill(~kept, 0)
     over = 1 - rows.gather(1, places).unsqueeze(2) + rows.unsqueeze(1)           # (sample, target, other class)

@@ -267,6 +267,15 @@ def _soft_margin_loss(self: Tensor, target: Tensor, reduction: int) -> Tensor:
     return reduced_loss((self * -target).exp().log1p(), reduction)
 
 
+_MULTI_MARGIN = "(Tensor rows, Tensor target, Tensor? weight, int p, float margin) -> Tensor"
+op(f"_multi_margin_slopes{_MULTI_MARGIN}", kernel="multi_margin_slopes", variants="",
+   rule=lambda rows, *_: (rows.shape, rows.dtype))
+op(f"_multi_margin{_MULTI_MARGIN}", kernel="multi_margin", variants="", forward=forward.refused("multi_margin_loss"),
+   rule=lambda rows, *_: (rows.shape[:1], rows.dtype),
+   grad={"rows": lambda g, rows, target, weight, p, margin:
+         g.unsqueeze(1) * ops._multi_margin_slopes(rows, target, weight, p, margin)})
+
+
 @composite("multi_margin_loss(Tensor self, Tensor target, Scalar p=1, Scalar margin=1, Tensor? weight=None, "
            "int reduction=0) -> Tensor", autocast="float32", variants="nn", forward=forward.refused("multi_margin_loss"))
 def _multi_margin_loss(self: Tensor, target: Tensor, p: float, margin: float, weight: Tensor | None,
@@ -291,6 +300,9 @@ def _multi_margin_loss(self: Tensor, target: Tensor, p: float, margin: float, we
         raise RuntimeError(f"expected scalar type Long but found {word(target.dtype)}")
     core._check_fits(margin, self.dtype)
     index, margin = target.reshape(-1, 1), margin.real + 0.0
+    if self.is_cpu and (weight is None or weight.dtype is self.dtype):
+        loss = ops._multi_margin(rows, target.reshape(-1), weight, int(p.real), margin)
+        return reduced_loss(loss.reshape(()) if target.dim() == 0 else loss, reduction)
     if index.numel() and ((index < 0) | (index >= classes)).any()._known():
         raise RuntimeError("target out of range")
     over = (margin - rows.gather(1, index) + rows).relu()
@@ -314,6 +326,14 @@ def _multilabel_rule(self: Tensor, target: Tensor, reduction: int) -> Sequence[S
     return [(self.shape[:1] if reduction == 0 and self.dim() == 2 else (), self.dtype), (self.shape, self.dtype)]
 
 
+op("_multilabel_margin_slopes(Tensor rows, Tensor target) -> Tensor", kernel="multilabel_margin_slopes", variants="",
+   rule=lambda rows, target: (rows.shape, rows.dtype))
+op("_multilabel_margin(Tensor rows, Tensor target) -> (Tensor, Tensor)", kernel="multilabel_margin", variants="",
+   forward=forward.refused("multilabel_margin_loss_forward"),
+   rule=lambda rows, target: [(rows.shape[:1], rows.dtype), (rows.shape, rows.dtype)],
+   grad={"rows": lambda g, rows, target: g.unsqueeze(1) * ops._multilabel_margin_slopes(rows, target)})
+
+
 @composite("multilabel_margin_loss_forward(Tensor self, Tensor target, int reduction) "
            "-> (Tensor output, Tensor is_target)", variants="",
            forward=forward.refused("multilabel_margin_loss_forward"), rule=_multilabel_rule,
@@ -321,6 +341,9 @@ def _multilabel_rule(self: Tensor, target: Tensor, reduction: int) -> Sequence[S
 def _multilabel_margin_loss(self: Tensor, target: Tensor, reduction: int) -> tuple[Tensor, Tensor]:
     _multilabel_rule(self, target, reduction)
     classes = self.size(-1) if self.dim() else 1
+    if self.is_cpu and self.dtype.itemsize >= 4 and self.is_floating_point():
+        loss, is_target = ops._multilabel_margin(self.reshape(-1, classes), target.reshape(-1, classes))
+        return reduced_loss(loss.reshape(()) if self.dim() < 2 else loss, reduction), is_target.reshape(target.shape)
     if target.numel() and ((target < -1) | (target >= classes)).any()._known():
         raise RuntimeError("argument #2 'target' is out of range")
     rows, index = self.reshape(-1, classes), target.reshape(-1, classes)
@@ -394,6 +417,13 @@ def _ctc_rule(log_probs: Tensor, targets: Tensor, input_lengths: Sequence[int], 
 
 
 _CTC_ARGS = "Tensor log_probs, Tensor targets, int[] input_lengths, int[] target_lengths"
+op(f"_ctc_ways({_CTC_ARGS}, int blank) -> (Tensor, Tensor)", kernel="ctc_forward", variants="",
+   rule=lambda log_probs, targets, input_lengths, target_lengths, blank:
+   [((log_probs.size(1),), log_probs.dtype),
+    ((log_probs.size(1), log_probs.size(0), 2 * max(target_lengths, default=0) + 1), log_probs.dtype)])
+op("_ctc_slopes(Tensor grad, Tensor log_probs, Tensor targets, Tensor losses, Tensor log_alpha, int[] input_lengths, "
+   "int[] target_lengths, int blank, bool zero_infinity) -> Tensor", kernel="ctc_backward", variants="",
+   rule=lambda grad, log_probs, *_: (log_probs.shape, log_probs.dtype))
 
 
 @composite(f"_ctc_forward({_CTC_ARGS}, int blank, bool zero_infinity) -> (Tensor, Tensor)", variants="", rule=_ctc_rule,
@@ -401,6 +431,8 @@ _CTC_ARGS = "Tensor log_probs, Tensor targets, int[] input_lengths, int[] target
 def _ctc_forward(log_probs: Tensor, targets: Tensor, input_lengths: list[int], target_lengths: list[int], blank: int,
                  zero_infinity: bool) -> tuple[Tensor, Tensor]:
     """The loss of each sample, and the states that its gradient needs: (batch, time, state)."""
+    if log_probs.is_cpu:
+        return ops._ctc_ways(log_probs, targets, input_lengths, target_lengths, blank)
     labels = _ctc_labels(targets, target_lengths, blank)
     alpha, _, _ = _ctc_states(log_probs, labels, input_lengths)
     losses = []
@@ -422,6 +454,8 @@ def _ctc_forward(log_probs: Tensor, targets: Tensor, input_lengths: list[int], t
 def _ctc_backward(g: Tensor, log_probs: Tensor, targets: Tensor, input_lengths: list[int], target_lengths: list[int],
                   losses: Tensor, alpha: Tensor, blank: int, zero_infinity: bool) -> Tensor:
     """Toward log_probs, which are taken to be normalised, as torch does."""
+    if log_probs.is_cpu and g.dtype is losses.dtype is alpha.dtype is log_probs.dtype:
+        return ops._ctc_slopes(g, log_probs, targets, losses, alpha, input_lengths, target_lengths, blank, zero_infinity)
     labels, time = _ctc_labels(targets, target_lengths, blank), log_probs.size(0)
     grad = ops.zeros_like(log_probs)
     for b, (steps, length) in enumerate(zip(input_lengths, target_lengths, strict=True)):
