@@ -3,6 +3,8 @@ from __future__ import annotations
 
 import mmap
 import os
+import pickle
+import re
 import sys
 from typing import Any
 
@@ -244,7 +246,7 @@ class UntypedStorage(StorageBase):
         return known[self._cdata]
 
     def __reduce__(self) -> Any:
-        return _rebuild_storage, (bytes(self.cpu()), str(self.device))
+        return loader(), (file_of(self, "torch.storage\nUntypedStorage", 1),)
 
 
 def _over(buffer: Any) -> UntypedStorage:
@@ -252,9 +254,33 @@ def _over(buffer: Any) -> UntypedStorage:
     return _C._core._from_buffer(buffer, _C._dtype_named("uint8"), -1, 0).untyped_storage()
 
 
-def _rebuild_storage(data: bytes, device: str) -> UntypedStorage:
-    """What a pickle calls; on "npu:3" it comes back there."""
-    return UntypedStorage._from_bytes(data).to(device=device)
+# ---- in a pickle, a storage is a file of torch.save as it was before PyTorch 1.6 ------------------------------------------
+_HEAD = pickle.dumps(0x1950A86A20F9469CFC6C, 2) + pickle.dumps(1001, 2) + pickle.dumps({
+    "protocol_version": 1001, "little_endian": True, "type_sizes": {"short": 2, "int": 4, "long": 4}}, 2)
+_KEYS = b"\x80\x02]X\x01\x00\x00\x000a."
+_FILE = re.compile(re.escape(_HEAD) + rb"\x80\x02\(X\x07\0\0\0storagec([\w.]+\n\w+)\nX\x01\0\0\0000X\x03\0\0\0cpu"
+                   rb"\x8a\x08(.{8})NtQ\." + re.escape(_KEYS) + rb"(.{8})", re.DOTALL)
+
+
+def file_of(storage: UntypedStorage, kind: str, itemsize: int) -> bytes:
+    """The file with one storage, whose class it names; readable by any PyTorch."""
+    place = str(storage.device).encode()
+    count = (len(storage) // itemsize).to_bytes(8, "little")
+    return b"".join((_HEAD, b"\x80\x02(X\x07\0\0\0storagec", kind.encode(), b"\nX\x01\0\0\x000X",
+                     len(place).to_bytes(4, "little"), place, b"\x8a\x08", count, b"NtQ.", _KEYS, count, storage.cpu()))
+
+
+def parts_of(file: bytes) -> tuple[str, int, memoryview] | None:
+    """The class, number of items and bytes of a storage in a file that file_of made for the cpu; None for other files."""
+    found = _FILE.match(file)
+    if found is None or found[2] != found[3]:
+        return None
+    return found[1].decode(), int.from_bytes(found[2], "little"), memoryview(file)[found.end():]
+
+
+def loader() -> Any:
+    """What a pickle calls: torch.storage._load_from_bytes, which the package finds when it is asked."""
+    return sys.modules[__package__].storage._load_from_bytes
 
 
 _C._register_class("UntypedStorage", UntypedStorage)

@@ -18,7 +18,8 @@ from mindtorch_v2._legacy_new import legacy_error, legacy_tensor
 from mindtorch_v2._offered_members import offer_members
 from mindtorch_v2._printing import tensor_repr
 from mindtorch_v2._shape import Size
-from mindtorch_v2._tensor_pickling import _Pickled, _rebuild_meta, _rebuild_tensor
+from mindtorch_v2._tensor_pickling import _rebuild_from_type_v2 as _rebuild_from_type_v2
+from mindtorch_v2._tensor_pickling import reduce
 from mindtorch_v2._typed_storage import NAMED_TYPES, TypedStorage, warn_of_removal
 
 
@@ -457,12 +458,7 @@ class Tensor(TensorMethods):
         return made
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
-        if self.is_meta:
-            return _rebuild_meta, (type(self), self.dtype, tuple(self.shape), self.stride(), self.requires_grad,
-                                   dict(self.__dict__))
-        return _rebuild_tensor, (type(self), _Pickled(self.untyped_storage()), self.dtype, self.storage_offset(),
-                                 tuple(self.shape), self.stride(), self.requires_grad, dict(self.__dict__),
-                                 self.is_conj(), self.is_neg())
+        return reduce(self, Tensor)
 
     def __dir__(self) -> list[str]:
         return sorted(set(object.__dir__(self)) | set(self.__dict__))

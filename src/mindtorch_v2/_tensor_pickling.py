@@ -1,42 +1,115 @@
-"""What pickle and copy make of a tensor, and how it comes back; torch.save's files are in serialization.py."""
+"""What pickle and copy make of a tensor, by the functions that PyTorch's pickles name: either library reads what the other wrote.
+
+torch.save's files are made of the same calls, and read by constructors that check them (_rebuilding.py).
+"""
 from __future__ import annotations
 
-from typing import Any, SupportsIndex
+import copyreg
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any
 
 from mindtorch_v2 import _C
 from mindtorch_v2._C import dtype as DType
+from mindtorch_v2._typed_storage import NAMED_TYPES, TypedStorage
 
 
-def _marked(made: Any, conj: bool, neg: bool) -> Any:
-    """A new tensor that is read conjugated, negated, and no view of another."""
-    made = made._conj().detach() if conj else made
-    return made._neg_view().detach() if neg else made
+def _rebuild_tensor(storage: Any, storage_offset: int, size: Any, stride: Any) -> Any:
+    """A tensor over a typed storage."""
+    return _C._from_data([], storage.dtype, False).set_(storage._untyped_storage, storage_offset, size, stride)
 
 
-class _Pickled:
-    """A storage in a pickle: as in torch, tensors that share one do not share it any more when they come back."""
-
-    def __init__(self, storage: Any) -> None:
-        self.storage = storage
-
-    def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
-        return self.storage.__reduce_ex__(protocol)
-
-
-def _rebuild_tensor(cls: type, storage: Any, dtype: DType, offset: int, size: tuple[Any, ...], stride: tuple[Any, ...],
-                    requires_grad: bool, state: dict[Any, Any], conj: bool = False, neg: bool = False) -> Any:
-    storage = storage.storage if isinstance(storage, _Pickled) else storage      # copy.copy
-    made: Any = _marked(_C._from_data([], dtype, False).set_(storage, offset, size, stride), conj, neg)
-    made = made if type(made) is cls else made.as_subclass(cls)
+def _rebuild_tensor_v2(storage: Any, storage_offset: int, size: Any, stride: Any, requires_grad: bool, backward_hooks: Any,
+                       metadata: Any = None) -> Any:
+    """The same with what it needs for backward, and whether it is read conjugated or negated."""
+    made = _rebuild_tensor(storage, storage_offset, size, stride)
+    made = made._conj().detach() if metadata and metadata.get("conj") else made      # no view of another
+    made = made._neg_view().detach() if metadata and metadata.get("neg") else made
     made.requires_grad = requires_grad
-    made.__dict__.update(state)
+    for hook in (backward_hooks or {}).values():
+        made.register_hook(hook)
     return made
 
 
-def _rebuild_meta(cls: type, dtype: DType, size: tuple[int, ...], stride: tuple[int, ...], requires_grad: bool,
-                  state: dict[Any, Any]) -> Any:
+def _rebuild_tensor_v3(storage: Any, storage_offset: int, size: Any, stride: Any, requires_grad: bool, backward_hooks: Any,
+                       dtype: DType, metadata: Any = None) -> Any:
+    """The same over an untyped storage, for dtypes that came after typed storages."""
+    typed = TypedStorage(wrap_storage=storage, dtype=dtype, _internal=True)
+    return _rebuild_tensor_v2(typed, storage_offset, size, stride, requires_grad, backward_hooks, metadata)
+
+
+def _rebuild_meta_tensor_no_storage(dtype: DType, size: Any, stride: Any, requires_grad: bool) -> Any:
+    """A tensor on meta."""
     made: Any = _C._op_named("empty_strided")(size, stride, dtype=dtype, device="meta")
-    made = made if type(made) is cls else made.as_subclass(cls)
     made.requires_grad = requires_grad
-    made.__dict__.update(state)
     return made
+
+
+def _rebuild_wrapper_subclass(cls: type, dtype: DType, size: Any, stride: Any, storage_offset: int, layout: Any, device: Any,
+                              requires_grad: bool) -> Any:
+    """A tensor without memory of a class that computes in __torch_dispatch__; what it holds is in its state."""
+    make: Any = cls._make_wrapper_subclass      # type: ignore[attr-defined]
+    return make(cls, size, strides=stride, storage_offset=storage_offset, dtype=dtype, layout=layout, device=device,
+                requires_grad=requires_grad)
+
+
+def _rebuild_from_type_v2(func: Callable[..., Any], new_type: type, args: tuple[Any, ...], state: Any) -> Any:
+    """A tensor of a subclass, with its attributes."""
+    made: Any = func(*args)
+    made = made if type(made) is new_type else made.as_subclass(new_type)
+    if getattr(new_type, "__setstate__", None) is not getattr(_C.TensorMethods, "__setstate__", None):
+        made.__setstate__(state)
+        return made
+    attributes, slots = state if isinstance(state, tuple) else (state, None)
+    made.__dict__.update(attributes or {})
+    for name, value in (slots or {}).items():
+        setattr(made, name, value)
+    return made
+
+
+def state_of(tensor: Any) -> Any:
+    """Attributes of a tensor, and those in slots; None where it has none."""
+    own = getattr(type(tensor), "__getstate__", None)
+    if own is not getattr(_C.TensorMethods, "__getstate__", None):
+        return own(tensor)      # type: ignore[misc]
+    names = copyreg._slotnames(type(tensor))        # type: ignore[attr-defined]
+    slots = {name: getattr(tensor, name) for name in names if hasattr(tensor, name)}
+    return (dict(tensor.__dict__), slots) if slots else dict(tensor.__dict__) or None
+
+
+def _is_empty_shell(tensor: Any, plain: Any) -> bool:
+    """Whether the class of a tensor has its values, and the tensor no memory."""
+    return hasattr(type(tensor), "__torch_dispatch__") and tensor.numel() > 0 and plain.untyped_storage(tensor).nbytes() == 0
+
+
+def reduce(tensor: Any, plain: type) -> tuple[Any, ...]:
+    """The call that rebuilds a tensor."""
+    kind, state = type(tensor), state_of(tensor)
+    geometry = (tensor.storage_offset(), tuple(tensor.shape), tensor.stride())
+    func: Callable[..., Any]
+    if kind is not plain and _is_empty_shell(tensor, plain):
+        func = _rebuild_wrapper_subclass
+        args: tuple[Any, ...] = (kind, tensor.dtype, *geometry[1:], geometry[0], tensor.layout, tensor.device,
+                                 tensor.requires_grad)
+    elif tensor.is_meta:
+        func, args = _rebuild_meta_tensor_no_storage, (tensor.dtype, geometry[1], geometry[2], tensor.requires_grad)
+    else:
+        marks = {bit: True for bit, is_set in (("conj", tensor.is_conj()), ("neg", tensor.is_neg())) if is_set}
+        rest: tuple[Any, ...] = (*geometry, tensor.requires_grad, OrderedDict())
+        if (tensor.dtype, "cpu") in NAMED_TYPES:
+            typed = TypedStorage(wrap_storage=tensor.untyped_storage(), dtype=tensor.dtype, _internal=True)
+            func, args = _rebuild_tensor_v2, (typed, *rest, *([marks] if marks else []))
+        else:
+            untyped = tensor.untyped_storage()
+            func, args = _rebuild_tensor_v3, (untyped, *rest, tensor.dtype, *([marks] if marks else []))
+    if kind is plain and not state:
+        return func, args
+    return _rebuild_from_type_v2, (func, kind, args, state)
+
+
+# Pickles name them there.
+_PACKAGE = __name__.rpartition(".")[0]
+_rebuild_from_type_v2.__module__ = f"{_PACKAGE}._tensor"
+for _function in (_rebuild_tensor, _rebuild_tensor_v2, _rebuild_tensor_v3, _rebuild_meta_tensor_no_storage,
+                  _rebuild_wrapper_subclass):
+    _function.__module__ = f"{_PACKAGE}._utils"

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from mindtorch_v2 import _C
-from mindtorch_v2._storage import UntypedStorage
+from mindtorch_v2._storage import UntypedStorage, file_of, loader
 
 # What the items of quantised storages are read as.
 _INTEGERS = {"quint8": "uint8", "quint4x2": "uint8", "quint2x4": "uint8", "qint8": "int8", "qint32": "int32"}
@@ -139,6 +139,12 @@ class TypedStorage:
         kwargs.setdefault("dtype", getattr(cls, "dtype", None))
         made = UntypedStorage.from_buffer(*args, **kwargs)
         return TypedStorage(wrap_storage=made, dtype=kwargs["dtype"], _internal=True)
+
+    def __reduce__(self) -> Any:
+        named = NAMED_TYPES.get((self.dtype, "cpu"))
+        if named is None:        # PyTorch's files have no such storage; its bytes and the dtype do
+            return _typed, (self._untyped_storage, self.dtype)
+        return loader(), (file_of(self._untyped_storage, f"torch\n{named.__name__}", self.dtype.itemsize),)
 
     def untyped(self) -> UntypedStorage:
         return self._untyped_storage
@@ -319,3 +325,8 @@ for _name, _member in list(vars(TypedStorage).items()):
         setattr(TypedStorage, _name, _warning(_member))
     elif isinstance(_member, property) and _member.fget is not None:
         setattr(TypedStorage, _name, property(_warning(_member.fget), doc=_member.__doc__))
+
+
+def _typed(storage: UntypedStorage, dtype: Any) -> TypedStorage:
+    """What a pickle calls for a dtype that PyTorch's files have no storage of."""
+    return TypedStorage(wrap_storage=storage, dtype=dtype, _internal=True)

@@ -166,27 +166,27 @@ class _LazySeedTracker:
         return self.call_order
 
 
-# ---- tensors of storages, as files name these functions; torch.load has constructors of its own (_rebuilding.py) ---------
-def _rebuild_tensor(storage: Any, storage_offset: int, size: Any, stride: Any) -> Any:
-    """A tensor over a typed storage."""
-    made = torch.empty((0,), dtype=storage.dtype, device=storage._untyped_storage.device)
-    return made.set_(storage._untyped_storage, storage_offset, size, stride)
-
-
-def _rebuild_tensor_v2(storage: Any, storage_offset: int, size: Any, stride: Any, requires_grad: bool, backward_hooks: Any,
-                       metadata: Any = None) -> Any:
-    """The same with what it needs for backward."""
-    made = _rebuild_tensor(storage, storage_offset, size, stride)
-    made.requires_grad = requires_grad
-    return _with_hooks(made, backward_hooks)
+# ---- tensors and parameters, as pickles name these functions; torch.load has constructors of its own (_rebuilding.py) ------
+_rebuild_tensor: Any = torch._tensor_pickling._rebuild_tensor
+_rebuild_tensor_v2: Any = torch._tensor_pickling._rebuild_tensor_v2
+_rebuild_tensor_v3: Any = torch._tensor_pickling._rebuild_tensor_v3
+_rebuild_meta_tensor_no_storage: Any = torch._tensor_pickling._rebuild_meta_tensor_no_storage
+_rebuild_wrapper_subclass: Any = torch._tensor_pickling._rebuild_wrapper_subclass
+_rebuild_sparse_tensor: Any = torch._sparse.tensor._rebuild_sparse_tensor
 
 
 def _rebuild_parameter(data: Any, requires_grad: bool, backward_hooks: Any) -> Any:
     """A parameter over a tensor."""
-    return _with_hooks(torch.nn.Parameter(data, requires_grad), backward_hooks)
-
-
-def _with_hooks(made: Any, backward_hooks: Any) -> Any:
+    made = torch.nn.Parameter(data, requires_grad)
     for hook in (backward_hooks or {}).values():
         made.register_hook(hook)
+    return made
+
+
+def _rebuild_parameter_with_state(data: Any, requires_grad: bool, backward_hooks: Any, state: Any) -> Any:
+    """The same with attributes of its own."""
+    made = _rebuild_parameter(data, requires_grad, backward_hooks)
+    attributes, slots = state if isinstance(state, tuple) else (state, None)
+    for name, value in {**(attributes or {}), **(slots or {})}.items():
+        setattr(made, name, value)
     return made

@@ -40,7 +40,7 @@ from ._file_options import (  # noqa: F401
     skipping,
 )
 from ._pickling import TensorPickler, location_tag
-from ._rebuilding import INT64_END, StorageType, deferred_sparse_checks, expect, shown
+from ._rebuilding import INT64_END, StorageType, _get_layout, deferred_sparse_checks, expect, shown  # noqa: F401
 from ._unpickling import (  # noqa: F401
     Source,
     WeightsUnpickler,
@@ -373,5 +373,18 @@ def _load(file: IO[bytes], name: str, map_location: MapLocation, weights_only: b
 
 
 def _load_from_bytes(b: bytes) -> Any:
-    """The storage in a pickle that PyTorch wrote: it holds a file of torch.save."""
+    """The storage in a pickle that PyTorch or this library wrote: it holds a file of torch.save."""
+    parts = torch._storage.parts_of(b)
+    if parts is not None:
+        kind, count, data = parts
+        made = torch.UntypedStorage._from_bytes(data)
+        if kind == "torch.storage\nUntypedStorage" and len(made) == count:
+            return made
+        named = getattr(torch, kind.removeprefix("torch\n"), None) if kind.endswith("Storage") else None
+        dtype = getattr(named, "dtype", None)
+        if isinstance(dtype, torch.dtype) and len(made) == count * dtype.itemsize:
+            return torch.TypedStorage(wrap_storage=made, dtype=dtype, _internal=True)
     return load(io.BytesIO(b), weights_only=True)
+
+
+_load_from_bytes.__module__ = f"{__name__.rpartition('.')[0]}.storage"

@@ -29,8 +29,12 @@ cdef class dtype:
     def __repr__(self) -> str:
         return "torch." + self._name
 
-    def __reduce__(self) -> tuple:
-        return _dtype_named, (self._name,)
+    @property
+    def __module__(self):
+        return package_name             # a pickle names torch.float32
+
+    def __reduce__(self) -> str:
+        return self._name
 
     def to_complex(self) -> "dtype":
         return dtypes[checked_complex_of(self._id)]
@@ -156,15 +160,21 @@ cdef class layout:
     """How a tensor's items are kept."""
     def __repr__(self) -> str:
         return "torch." + self.name
-    def __reduce__(self) -> tuple:
-        return _named_constant, (self.name,)
+    @property
+    def __module__(self):
+        return package_name
+    def __reduce__(self) -> str:
+        return self.name
 
 cdef class memory_format:
     """In which order the dims of a tensor lie in memory."""
     def __repr__(self) -> str:
         return "torch." + self.name
-    def __reduce__(self) -> tuple:
-        return _named_constant, (self.name,)
+    @property
+    def __module__(self):
+        return package_name
+    def __reduce__(self) -> str:
+        return self.name
 
 
 cdef dict constants = {}

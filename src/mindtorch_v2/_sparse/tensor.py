@@ -8,6 +8,8 @@ from __future__ import annotations
 import copy as _copy
 import functools
 import math
+import sys
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
@@ -17,6 +19,7 @@ from mindtorch_v2._ops.table import ops
 from mindtorch_v2._sparse.pattern import COO, CSR, INT64, LAYOUTS, WORDS, Compressed, Coo, Pattern, look_up
 from mindtorch_v2._tensor import Tensor, _disabled_torch_function_impl, _type_name
 
+_PACKAGE = __name__.partition(".")[0]
 bodies: dict[str, dict[str, Callable[..., Any]]] = {"coo": {}, "compressed": {}}
 
 
@@ -194,9 +197,16 @@ class SparseTensor(Tensor):
         return made
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        parts = self._pattern.parts()
-        coalesced = self._pattern.coalesced
-        return rebuild, (str(self.layout), parts, self._dense, tuple(self.shape), coalesced, self.requires_grad)
+        plain = self.detach()
+        if getattr(self, "_is_param", False):
+            return sys.modules[_PACKAGE]._utils._rebuild_parameter, (plain, self.requires_grad, OrderedDict())
+        if self.is_sparse:
+            parts: tuple[Any, ...] = plain._indices(), plain._values(), plain.size(), plain.is_coalesced()
+        elif self.layout in (LAYOUTS["sparse_csr"], LAYOUTS["sparse_bsr"]):
+            parts = plain.crow_indices(), plain.col_indices(), plain.values(), plain.size()
+        else:
+            parts = plain.ccol_indices(), plain.row_indices(), plain.values(), plain.size()
+        return _rebuild_sparse_tensor, (self.layout, parts)
 
 
 SparseTensor._owner = SparseTensor
@@ -206,13 +216,18 @@ for _layout in ("coo", "csr", "csc", "bsr", "bsc"):
     LAYOUTS[f"sparse_{_layout}"].owner = SparseTensor
 
 
-def rebuild(layout: str, parts: tuple[Any, ...], values: Any, size: tuple[int, ...], coalesced: bool,
-            requires_grad: bool) -> Any:
-    """What pickle calls."""
-    kind = next(value for value in LAYOUTS.values() if str(value) == layout)
-    pattern: Any = Coo(parts[0], size, coalesced) if kind is COO else Compressed(
-        kind, parts[0], parts[1], size, block_of(kind, parts[0], values))
-    return make(pattern, values)._requires_grad_(requires_grad)
+def _rebuild_sparse_tensor(layout: Any, data: tuple[Any, ...]) -> Any:
+    """What pickle calls, by PyTorch's name for it."""
+    if layout is COO:
+        indices, values, size, *coalesced = data
+        pattern: Any = Coo(indices, tuple(size), bool(coalesced and coalesced[0]))
+    else:
+        compressed, plain, values, size = data
+        pattern = Compressed(layout, compressed, plain, tuple(size), block_of(layout, compressed, values))
+    return make(pattern, values)
+
+
+_rebuild_sparse_tensor.__module__ = f"{_PACKAGE}._utils"
 
 
 def block_of(layout: Any, compressed: Any, values: Any) -> tuple[int, ...]:

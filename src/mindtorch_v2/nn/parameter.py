@@ -58,26 +58,13 @@ class Parameter(torch.Tensor, metaclass=_ParameterMeta):
         return "Parameter containing:\n" + repr(plain)
 
     def __reduce_ex__(self, proto: SupportsIndex) -> tuple[Any, ...]:
-        state = self.__dict__.copy()
+        state = torch._tensor_pickling.state_of(self)
         args: tuple[Any, ...] = (self.data, self.requires_grad, OrderedDict())
+        if type(self) is not Parameter:
+            return torch._tensor._rebuild_from_type_v2, (torch._utils._rebuild_parameter, type(self), args, state)
         if state:
-            return _rebuild_parameter_with_state, (*args, state)
-        return _rebuild_parameter, args
-
-
-def _rebuild_parameter(data: Any, requires_grad: bool, backward_hooks: Any) -> Parameter:
-    """Unpickle one Parameter."""
-    return Parameter(data, requires_grad)
-
-
-def _rebuild_parameter_with_state(
-    data: Any, requires_grad: bool, backward_hooks: Any, state: dict[Any, Any]
-) -> Parameter:
-    """Unpickle one Parameter that carried attributes of its own."""
-    param = _rebuild_parameter(data, requires_grad, backward_hooks)
-    for name, value in state.items():
-        setattr(param, name, value)
-    return param
+            return torch._utils._rebuild_parameter_with_state, (*args, state)
+        return torch._utils._rebuild_parameter, args
 
 
 class UninitializedTensorMixin:

@@ -67,7 +67,7 @@ class RNNBase(Module):
         directions = 2 if bidirectional else 1
         gates = _GATES[mode] * hidden_size
         real_hidden = proj_size if proj_size > 0 else hidden_size
-        self._all_weight_names: list[list[str]] = []
+        self._all_weights: list[list[str]] = []
         for layer in range(num_layers):
             for direction in range(directions):
                 width = input_size if layer == 0 else real_hidden * directions
@@ -80,7 +80,7 @@ class RNNBase(Module):
                 names = [name + suffix for name in shapes]
                 for name, shape in zip(names, shapes.values()):
                     setattr(self, name, Parameter(torch.empty(shape, **kw)))
-                self._all_weight_names.append(names)
+                self._all_weights.append(names)
         self.reset_parameters()
 
     def _check_options(self, dropout: Any) -> None:
@@ -115,13 +115,18 @@ class RNNBase(Module):
         if self.mode not in _GATES:
             raise ValueError("Unrecognized RNN mode: " + self.mode)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """With the lists that PyTorch's layers keep: it reads what this library pickled."""
+        return {**self.__dict__, "_flat_weights_names": self._flat_weights_names, "_flat_weights": self._flat_weights}
+
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Layers that were saved before there were projections have none."""
-        super().__setstate__({"proj_size": 0, **state})
+        kept = {name: value for name, value in state.items() if not name.startswith("_flat_weights")}
+        super().__setstate__({"proj_size": 0, **kept})
 
     @property
     def _flat_weights_names(self) -> list[str]:
-        return [name for names in self._all_weight_names for name in names]
+        return [name for names in self._all_weights for name in names]
 
     @property
     def _flat_weights(self) -> list[Tensor]:
@@ -130,7 +135,7 @@ class RNNBase(Module):
     @property
     def all_weights(self) -> list[list[Parameter]]:
         """The parameters of each layer and direction."""
-        return [[getattr(self, name) for name in names] for names in self._all_weight_names]
+        return [[getattr(self, name) for name in names] for names in self._all_weights]
 
     def flatten_parameters(self) -> None:
         """Nothing to do: the loops take the parameters as they lie."""
