@@ -5,6 +5,7 @@
 #include "dispatch.h"
 #include "expect.h"
 #include "parallel.h"
+#include "workspace.h"
 
 namespace mt {
 namespace {
@@ -60,7 +61,7 @@ struct Problem {
     return std::max<int64_t>(block, 1);
   }
   int64_t grain() const { return std::max<int64_t>(1,
-      200000 / std::max<int64_t>(1, S * (E + Ev) * std::min(L, kQueries))); }
+      50000 / std::max<int64_t>(1, S * (E + Ev) * std::min(L, kQueries))); }
 };
 
 template <class C> void product(DType t, bool ta, bool tb, int64_t m, int64_t n, int64_t k, double alpha, const C* a,
@@ -84,15 +85,14 @@ template <class C> C soften(C* s, int64_t n, C* maximum, C* sum) {
 template <class C> struct Forward {
   const Problem& p;
   const View &out, &logsumexp;
-  const int64_t block;
-  std::unique_ptr<C[]> memory;
+  const int64_t block, keys;
+  const Workspace memory;
   C *scores, *sums, *maximum, *total, *q_copy, *k_copy, *v_copy;
 
-  Forward(const Problem& problem, const View& o, const View& lse, int64_t queries) : p(problem), out(o),
-      logsumexp(lse), block(queries) {
-    const int64_t keys = std::min(kKeys, p.S);
-    memory.reset(new C[block * (keys + p.Ev + 2 + p.E) + keys * (p.E + p.Ev)]);
-    scores = memory.get(), sums = scores + block * keys, maximum = sums + block * p.Ev, total = maximum + block;
+  Forward(const Problem& problem, const View& o, const View& lse, int64_t queries)
+      : p(problem), out(o), logsumexp(lse), block(queries), keys(std::min(kKeys, p.S)),
+        memory((block * (keys + p.Ev + 2 + p.E) + keys * (p.E + p.Ev)) * int64_t(sizeof(C))) {
+    scores = memory.get<C>(), sums = scores + block * keys, maximum = sums + block * p.Ev, total = maximum + block;
     q_copy = total + block, k_copy = q_copy + block * p.E, v_copy = k_copy + keys * p.E;
   }
 
@@ -156,20 +156,19 @@ void scaled_dot_product_attention(const Args& g) {
 template <class C> struct Backward {
   const Problem& p;
   const View &grad_out, &out, &logsumexp, &grad_q, &grad_k, &grad_v;
-  std::unique_ptr<C[]> memory;
+  const int64_t block, most;  // queries and keys at a time
+  const Workspace memory;
   C *weights, *slopes, *dq, *dk, *dv, *delta, *q_copy, *k_copy, *v_copy, *g_copy, *o_copy;
-  int64_t block;
 
   Backward(const Problem& problem, const View* t, const View& o, const View& lse)
-      : p(problem), grad_out(t[3]), out(o), logsumexp(lse), grad_q(t[0]), grad_k(t[1]), grad_v(t[2]) {
-    const int64_t keys = std::min(kKeys, p.S);
-    block = std::min<int64_t>(128, p.L);
-    memory.reset(new C[block * (2 * keys + 2 * p.E + 2 * p.Ev + 1) + (p.S + keys) * (p.E + p.Ev)]);
-    C* at = memory.get();
+      : p(problem), grad_out(t[3]), out(o), logsumexp(lse), grad_q(t[0]), grad_k(t[1]), grad_v(t[2]),
+        block(std::min<int64_t>(128, p.L)), most(std::min(kKeys, p.S)),
+        memory((block * (2 * most + 2 * p.E + 2 * p.Ev + 1) + (p.S + most) * (p.E + p.Ev)) * int64_t(sizeof(C))) {
+    C* at = memory.get<C>();
     auto take = [&](int64_t n) { return std::exchange(at, at + n); };
-    weights = take(block * keys), slopes = take(block * keys), dq = take(block * p.E), delta = take(block);
-    dk = take(p.S * p.E), dv = take(p.S * p.Ev), q_copy = take(block * p.E), k_copy = take(keys * p.E);
-    v_copy = take(keys * p.Ev), g_copy = take(block * p.Ev), o_copy = take(block * p.Ev);
+    weights = take(block * most), slopes = take(block * most), dq = take(block * p.E), delta = take(block);
+    dk = take(p.S * p.E), dv = take(p.S * p.Ev), q_copy = take(block * p.E), k_copy = take(most * p.E);
+    v_copy = take(most * p.Ev), g_copy = take(block * p.Ev), o_copy = take(block * p.Ev);
   }
 
   // All the query heads that one key head serves.

@@ -6,6 +6,7 @@
 
 #include "dispatch.h"
 #include "gemm_impl.h"
+#include "indexing.h"
 #include "parallel.h"
 
 namespace mt {
@@ -244,6 +245,42 @@ Product piece(DType dtype, Product p, int64_t i, const Grid& grid) {
   return p;
 }
 
+// A small result of a deep product, such as the gradient of a weight: cut into pieces it would leave little to each thread, which
+// would read much for it. Each sums a part of the depth instead.
+template <class T> void sum_depth(DType dtype, const Product& p, int64_t parts) {
+  const int64_t size = p.m * p.n, each = (p.k + parts - 1) / parts;
+  indexing::Scratch<T> partial((parts - 1) * size);
+  parallel_for(parts, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      Product part = p;
+      const int64_t first = std::min(i * each, p.k);
+      part.k = std::min(each, p.k - first);
+      part.A = at<T>(p.A, op_offset(p.transA, p.lda, 0, first));
+      part.B = at<T>(p.B, op_offset(p.transB, p.ldb, first, 0));
+      if (i > 0) part.C = partial.get() + (i - 1) * size, part.ldc = p.n, part.beta = 0.0;
+      run(dtype, part);
+    }
+  });
+  parallel_for(p.m, kGrain / (parts * p.n) + 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      T* to = static_cast<T*>(p.C) + i * p.ldc;
+      for (int64_t part = 1; part < parts; ++part) {
+        const T* from = partial.get() + (part - 1) * size + i * p.n;
+        for (int64_t j = 0; j < p.n; ++j) to[j] += from[j];
+      }
+    }
+  });
+}
+
+// How many parts of the depth; 1: it is not worth it.
+int64_t parts_for(DType dtype, const Product& p) {
+  constexpr int64_t kMost = 1 << 17, kEach = 512;  // items of the result, the depth of a part
+  const int64_t threads = in_parallel() ? 1 : get_num_threads(), small = std::min<int64_t>(kMost, threads * 128 * 128);
+  if (dtype != kFloat && dtype != kDouble) return 1;
+  if (p.m * p.n > small || std::min(p.m, p.n) < 16 || p.k < 8 * std::max(p.m, p.n)) return 1;
+  return std::min(threads, p.k / kEach);
+}
+
 int64_t pieces_for(int64_t work, int64_t m, int64_t n) {
   const int64_t grain = m == 1 || n == 1 ? kGrainGemv : kGrainGemm;
   if (work <= grain) return 1;
@@ -258,6 +295,8 @@ void gemm(DType dtype, bool transA, bool transB, int64_t m, int64_t n, int64_t k
   const Product p{transA, transB, m, n, k, alpha, A, lda, B, ldb, beta, C, ldc};
   const int64_t pieces = pieces_for(m * n * k, m, n);
   if (pieces <= 1) return run(dtype, p);
+  if (const int64_t parts = parts_for(dtype, p); parts > 1)
+    return dtype == kFloat ? sum_depth<float>(dtype, p, parts) : sum_depth<double>(dtype, p, parts);
   if (shared_gemm(dtype, p)) return;
   const Grid grid(m, n, pieces);
   parallel_for(grid.pieces(), 1, [&](int64_t from, int64_t to) {

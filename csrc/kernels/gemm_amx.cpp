@@ -1,6 +1,7 @@
 // The bfloat16 product with the tiles of AMX, sixteen times the rate of float with AVX-512; used where the processor has
 // them and the system gives them. gemm_bf16.cpp is the way without.
 #include "gemm_bf16.h"
+#include "workspace.h"
 
 #if defined(__AVX512BW__) && defined(__AVX512VL__)
 #ifdef __linux__
@@ -15,7 +16,7 @@ namespace {
 
 constexpr int64_t kTile = 16;            // rows of a tile; a row is 16 words: sums, or pairs of factors
 constexpr int64_t kSquare = 2 * kTile;   // rows and columns of C that are kept in four tiles
-constexpr int64_t kPairs = 256;          // depth of a block: a packed strip of each factor fits in L1 with the other
+constexpr int64_t kPairs = 1024;         // depth of a block: packed rows of A and a strip of B fit in L2, sums stay in tiles
 constexpr int64_t kBlockRows = 256, kBlockColumns = 1024;
 
 int64_t ceil_to(int64_t n, int64_t step) { return (n + step - 1) / step * step; }
@@ -118,11 +119,13 @@ bool has_amx() {
 void amx_gemm(const Product& p) {
   const Tiles tiles;
   const int64_t pairs = (p.k + 1) / 2, room = ceil_to(pairs, kTile), nc = std::min(kBlockColumns, ceil_to(p.n, kSquare));
-  const int64_t mc = std::min(kBlockRows, ceil_to(p.m, kSquare));
-  std::unique_ptr<uint32_t[]> packed(new uint32_t[room * nc + kPairs * mc]);
-  const int64_t ld = nc + kTile;  // rows a power of two apart would share a set of the first level cache
-  std::unique_ptr<float[]> sums(new float[mc * ld]);
-  uint32_t *B = packed.get(), *A = B + room * nc;
+  const int64_t mc = std::min(kBlockRows, ceil_to(p.m, kSquare)), most = std::min(kPairs, room);
+  const bool whole = pairs <= kPairs;  // each square is finished as it is made; else its sums are kept
+  const int64_t ld = whole ? kSquare : nc + kTile;  // rows a power of two apart would share a set of the first level cache
+  const int64_t words = room * nc + most * mc;
+  const Workspace memory((words + (whole ? kSquare : mc) * ld) * 4);
+  uint32_t *B = memory.get<uint32_t>(), *A = B + room * nc;
+  float* sums = memory.get<float>() + words;
   const int64_t a_line = p.transA ? 1 : p.lda, a_item = p.transA ? p.lda : 1, b_line = p.transB ? p.ldb : 1,
       b_item = p.transB ? 1 : p.ldb;
   for (int64_t j0 = 0; j0 < p.n; j0 += nc) {
@@ -137,14 +140,16 @@ void amx_gemm(const Product& p) {
                     odd, A + i * deep);
         for (int64_t j = 0; j < cols; j += kSquare) {
           uint32_t* strip = B + q * nc + j * deep;
+          const int64_t width = std::min(kSquare, cols - j);
           if (i0 == 0)
-            pack_columns(at<uint16_t>(p.B, (j0 + j) * b_line + 2 * q * b_item), b_line, b_item, std::min(kSquare, cols - j),
-                         depth, odd, strip);
-          for (int64_t i = 0; i < rows; i += kSquare)
-            square(deep / kTile, A + i * deep, strip, sums.get() + i * ld + j, ld, q != 0);
+            pack_columns(at<uint16_t>(p.B, (j0 + j) * b_line + 2 * q * b_item), b_line, b_item, width, depth, odd, strip);
+          for (int64_t i = 0; i < rows; i += kSquare) {
+            square(deep / kTile, A + i * deep, strip, sums + (whole ? 0 : i * ld + j), ld, q != 0);
+            if (whole) finish_bf16(p, i0 + i, j0 + j, std::min(kSquare, rows - i), width, sums, ld);
+          }
         }
       }
-      finish_bf16(p, i0, j0, rows, cols, sums.get(), ld);
+      if (!whole) finish_bf16(p, i0, j0, rows, cols, sums, ld);
     }
   }
 }

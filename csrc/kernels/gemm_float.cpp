@@ -1,23 +1,31 @@
 // The float32 product with the tiles of panel.h, in the library for AVX-512.
+#include <cstring>
+
 #include "gemm_impl.h"
 #include "panel.h"
 #include "parallel.h"
 #include "transpose16.h"
+#include "workspace.h"
 
 #ifdef __AVX512F__
-#include <memory>
-
 namespace mt {
 namespace {
 
 // Rows of A lie in panels in the second level cache; a strip of B (kDepth x kWide) stays in the first, or nearly.
-constexpr int64_t kRows = 128, kDepth = 256, kColumns = 2016;
-// What all threads pack at once, and multiplications that are worth their meetings.
-constexpr int64_t kManyRows = 4096, kManyColumns = 4032, kManyDepth = 1024, kShared = 1 << 26;
+constexpr int64_t kRows = 128, kDepth = 256, kColumns = 3072;
+constexpr int64_t kNarrow = 768;  // columns up to which rows of A are read too seldom to be worth packing
+constexpr int64_t kFewRows = 32;  // rows up to which a strip of B is
+// What all threads pack at once; multiplications from which that beats pieces for each, and those that are worth meetings.
+constexpr int64_t kManyRows = 4096, kManyColumns = 4032, kManyDepth = 1024, kShared = 1 << 28, kMeeting = 1 << 24;
 
 // `lines` lines side by side: to[d * width + i] is item d of line i. Line i starts at i * line, its items lie `item` apart;
 // one of the two is 1.
 void pack_lines(const float* X, int64_t line, int64_t item, int64_t lines, int64_t depth, int64_t width, float* to) {
+  if (line == 1 && lines == kWide) {  // a known number of vectors
+    for (int64_t d = 0; d < depth; ++d)
+      MT_UNROLL for (int j = 0; j < kWide; j += kLanes) store(to + d * width + j, load(X + d * item + j));
+    return;
+  }
   if (line == 1) {
     for (int64_t d = 0; d < depth; ++d) std::copy_n(X + d * item, lines, to + d * width);
     return;
@@ -42,32 +50,76 @@ void pack_rows(const float* X, int64_t line, int64_t item, int64_t rows, int64_t
       if (d < depth) transpose8(X + i * line + d, line * 4, int(depth - d), a + d * kPanel);
     }
   }
+  for (; line == 1 && i + kPanel <= rows; i += kPanel)
+    for (int64_t d = 0; d < depth; ++d, a += kPanel) std::memcpy(a, X + i + d * item, kPanel * sizeof(float));
   pack_panels(X + i * line, line, item, rows - i, depth, a);
 }
 static_assert(kPanel == 8, "transpose8 makes panels of 8 rows");
 
-// A strip of C: `width` <= kWide columns. Where they are no whole vectors, and reading or writing more would touch what is
-// not ours, a tile goes through a buffer.
-void multiply_strip(const float* a, int64_t rows, int64_t depth, const float* b, int64_t ldb, int64_t width, bool add, float* c,
-                    int64_t ldc) {
-  static constexpr auto tiles = tile_table<PanelTile>(PanelTiles(), TileSizes());
-  const auto& tile = tiles[whole(width) / kLanes - 1];
+// A tile as in panel.h, of rows of A where they lie.
+template <int kHeight, int V>
+void row_tile(const float* a, int64_t lda, int64_t depth, const float* b, bool add, float* c, int64_t ldc) {
+  Vec acc[kHeight][V];
+  const float* row[kHeight];
+  MT_UNROLL for (int r = 0; r < kHeight; ++r) {
+    row[r] = a + r * lda;
+    MT_UNROLL for (int j = 0; j < V; ++j) acc[r][j] = Vec{};
+  }
+  _Pragma("GCC unroll 4") for (int64_t d = 0; d < depth; ++d, b += kWide) {
+    Vec v[V];
+    MT_UNROLL for (int j = 0; j < V; ++j) v[j] = load(b + j * kLanes);
+    MT_UNROLL for (int r = 0; r < kHeight; ++r)
+      MT_UNROLL for (int j = 0; j < V; ++j) acc[r][j] += row[r][d] * v[j];
+  }
+  MT_UNROLL for (int r = 0; r < kHeight; ++r)
+    MT_UNROLL for (int j = 0; j < V; ++j) {
+      float* to = c + r * ldc + j * kLanes;
+      store(to, add ? load(to) + acc[r][j] : acc[r][j]);
+    }
+}
+using RowTile = void (*)(const float*, int64_t, int64_t, const float*, bool, float*, int64_t);
+struct RowTiles {
+  template <int kHeight, int V> constexpr RowTile operator()() const { return row_tile<kHeight, V>; }
+};
+
+// The left factor: panels of `step` items of the depth, or rows that lie `step` apart.
+struct Left {
+  const float* a;
+  int64_t step;
+  bool packed;
+
+  // `height` rows from row i on, `depth` items from d on, times a strip: a tile of C.
+  void multiply(int64_t i, int64_t height, int64_t d, int64_t depth, const float* b, int64_t ldb, int64_t vectors, bool add,
+                float* c, int64_t ldc) const {
+    static constexpr auto panels = tile_table<PanelTile>(PanelTiles(), TileSizes());
+    static constexpr auto rows = tile_table<RowTile>(RowTiles(), TileSizes());
+    if (packed) panels[vectors - 1][height - 1](a + i * step + d * height, depth, b, ldb, add, c, ldc);
+    else rows[vectors - 1][height - 1](a + i * step + d, step, depth, b, add, c, ldc);
+  }
+};
+
+// A strip of C: `width` <= kWide columns of the rows [i, i + rows). Where they are no whole vectors, and reading or writing more
+// would touch what is not ours, a tile goes through a buffer.
+void multiply_strip(const Left& left, int64_t i, int64_t rows, int64_t d, int64_t depth, const float* b, int64_t ldb,
+                    int64_t width, bool add, float* c, int64_t ldc) {
+  const int64_t vectors = whole(width) / kLanes;
   for (int64_t r = 0; r < rows; r += kPanel) {
     const int64_t height = std::min<int64_t>(kPanel, rows - r);
     if (width % kLanes == 0) {
-      tile[height - 1](a + r * depth, depth, b, ldb, add, c + r * ldc, ldc);
+      left.multiply(i + r, height, d, depth, b, ldb, vectors, add, c + r * ldc, ldc);
       continue;
     }
     float part[kPanel * kWide];
-    tile[height - 1](a + r * depth, depth, b, ldb, false, part, kWide);
-    for (int64_t i = 0; i < height; ++i)
+    left.multiply(i + r, height, d, depth, b, ldb, vectors, false, part, kWide);
+    for (int64_t h = 0; h < height; ++h)
       for (int64_t j = 0; j < width; ++j) {
-        float& to = c[(r + i) * ldc + j];
-        to = add ? to + part[i * kWide + j] : part[i * kWide + j];
+        float& to = c[(r + h) * ldc + j];
+        to = add ? to + part[h * kWide + j] : part[h * kWide + j];
       }
   }
 }
 
+int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 int64_t cut(int64_t extent, int64_t most, int64_t multiple) {  // pieces of nearly equal size: items of one
   const int64_t pieces = (extent + most - 1) / most, even = (extent + pieces - 1) / pieces;
   return (even + multiple - 1) / multiple * multiple;
@@ -94,26 +146,71 @@ void pack_strip(const float* from, const Factors& f, int64_t width, int64_t dept
   pack_lines(from, f.b_line, f.b_item, width, depth, kWide, strip);
 }
 
-// A, all of which lies in the second level cache, with one strip of B after another: where the rows of B are contiguous it is
-// read too seldom to be worth packing.
+// All strips of `columns` columns; contiguous rows are read one after another as a whole.
+void pack_strips(const float* from, const Factors& f, int64_t columns, int64_t depth, float* strips) {
+  const int64_t full = f.b_line == 1 ? columns / kWide : 0;
+  for (int64_t d = 0; d < depth && full > 0; ++d)
+    for (int64_t s = 0; s < full; ++s)
+      MT_UNROLL for (int j = 0; j < kWide; j += kLanes)
+        store(strips + s * kWide * depth + d * kWide + j, load(from + d * f.b_item + s * kWide + j));
+  for (int64_t j = full * kWide; j < columns; j += kWide)
+    pack_strip(from + j * f.b_line, f, std::min<int64_t>(kWide, columns - j), depth, strips + j * depth);
+}
+
+// Few columns: B is packed, slice by slice of the depth, and A read where it lies, for it is not read often.
+void few_columns(const Product& p) {
+  const Factors f(p);
+  const int64_t deep = cut(p.k, kDepth, 1), strips = ceil_div(p.n, kWide);
+  const Workspace memory(deep * strips * kWide * 4);
+  float* B = memory.get<float>();
+  for (int64_t d = 0; d < p.k; d += deep) {
+    const int64_t depth = std::min(deep, p.k - d);
+    pack_strips(at<float>(p.B, d * f.b_item), f, p.n, depth, B);
+    for (int64_t i = 0; i < p.m; i += kRows)
+      for (int64_t s = 0; s < strips; ++s)
+        multiply_strip({at<float>(p.A, d), p.lda, false}, i, std::min(kRows, p.m - i), 0, depth, B + s * kWide * depth,
+                       kWide, std::min<int64_t>(kWide, p.n - s * kWide), d > 0 || p.beta != c128(0),
+                       static_cast<float*>(p.C) + i * p.ldc + s * kWide, p.ldc);
+  }
+}
+
+// A, all of which lies in the second level cache, with one strip of B after another.
 void few_rows(const Product& p) {
   const Factors f(p);
   const int64_t deep = cut(p.k, kDepth, 1);
-  std::unique_ptr<float[]> memory(new float[deep * (p.m + kWide)]);
-  float *A = memory.get(), *strip = A + deep * p.m;
+  const Workspace memory(deep * (p.m + kWide) * 4);
+  float *A = memory.get<float>(), *strip = A + deep * p.m;
   for (int64_t d = 0; d < p.k; d += deep) {
     const int64_t depth = std::min(deep, p.k - d);
     pack_a(p, f, 0, p.m, d, depth, A);
     for (int64_t j = 0; j < p.n; j += kWide) {
       const int64_t width = std::min<int64_t>(kWide, p.n - j);
       const float* from = at<float>(p.B, j * f.b_line + d * f.b_item);
-      const bool in_place = !p.transB && width % kLanes == 0;
+      const bool in_place = !p.transB && width % kLanes == 0 && p.m <= kFewRows;
       if (!in_place) pack_strip(from, f, width, depth, strip);
-      multiply_strip(A, p.m, depth, in_place ? from : strip, in_place ? f.b_item : kWide, width, d > 0 || p.beta != c128(0),
-                     static_cast<float*>(p.C) + j, p.ldc);
+      multiply_strip({A, depth, true}, 0, p.m, 0, depth, in_place ? from : strip, in_place ? f.b_item : kWide, width,
+                     d > 0 || p.beta != c128(0), static_cast<float*>(p.C) + j, p.ldc);
     }
   }
 }
+
+// One rectangle of rows and strips for each thread: what it computes and what it reads of the packed factors weigh as the rates
+// of both, and nothing is to be gained where some threads have more than others.
+struct Rectangles {
+  int64_t down = 1, across = 1, rows, strips;
+  Rectangles(int64_t all_rows, int64_t all_strips, int64_t threads) : rows(all_rows), strips(all_strips) {
+    constexpr int64_t kRead = 20;  // to read an item takes as long as so many multiplications
+    int64_t least = INT64_MAX;
+    for (int64_t d = 1; d <= threads && threads > 1; ++d) {
+      const int64_t height = ceil_div(ceil_div(all_rows, kPanel), d) * kPanel, width = ceil_div(all_strips, threads / d);
+      const int64_t cost = height * width * kWide + kRead * (height + width * kWide);
+      if (cost >= least) continue;
+      least = cost;
+      rows = height, strips = width;
+    }
+    down = ceil_div(all_rows, rows), across = ceil_div(all_strips, strips);
+  }
+};
 
 // A block of the product, mc x nc over `depth`, as all threads compute it: each packs a part of both factors, then tasks of
 // some rows and some strips are shared out.
@@ -146,23 +243,36 @@ struct Block {
     });
   }
 
-  void multiply(int64_t threads) const {
-    int64_t down = cut(rows, kRows, kPanel), across = strips();
-    auto tasks = [&] { return (rows + down - 1) / down * ((strips() + across - 1) / across); };
-    while (threads > 1 && tasks() < 3 * threads && (across > 1 || down > 4 * kPanel)) {
-      if (across > 1 && (across * kWide >= down || down <= 4 * kPanel)) across = (across + 1) / 2;
-      else down = cut(down, (down + 1) / 2, kPanel);
+  // By slices of the depth, so that the part of a strip that all panels share stays in the first level cache.
+  void task(int64_t i, int64_t height, int64_t first, int64_t last) const {
+    const int64_t deep = cut(depth, kDepth, 1);
+    for (int64_t d = 0; d < depth; d += deep) {
+      const int64_t slice = std::min(deep, depth - d);
+      for (int64_t s = first; s < last; ++s) {
+        const int64_t j = s * kWide;
+        multiply_strip({A, depth, true}, i, height, d, slice, B + j * depth + d * kWide, kWide,
+                       std::min<int64_t>(kWide, columns - j), d0 + d > 0 || p.beta != c128(0),
+                       static_cast<float*>(p.C) + (i0 + i) * p.ldc + j0 + j, p.ldc);
+      }
     }
-    const int64_t groups = (strips() + across - 1) / across;
-    parallel_for(tasks(), 1, [&](int64_t begin, int64_t end) {
+  }
+
+  // Each thread computes a rectangle of the block, so that it reads few of the parts that others packed; in a few tasks, so
+  // that others can take what it does not get to.
+  void multiply(int64_t threads) const {
+    constexpr int64_t kTasks = 4;
+    const Rectangles grid(rows, strips(), threads);
+    const bool by_strips = grid.strips >= kTasks;  // each strip is then read once
+    const int64_t tasks = threads > 1 ? kTasks : 1;
+    const int64_t height = by_strips ? grid.rows : cut(grid.rows, ceil_div(grid.rows, tasks), kPanel);
+    const int64_t width = by_strips ? ceil_div(grid.strips, tasks) : grid.strips;
+    parallel_for(grid.down * grid.across * tasks, 1, [&](int64_t begin, int64_t end) {
       for (int64_t t = begin; t < end; ++t) {
-        const int64_t i = t / groups * down, first = t % groups * across;
-        for (int64_t s = first; s < std::min(first + across, strips()); ++s) {
-          const int64_t j = s * kWide;
-          multiply_strip(A + i * depth, std::min(down, rows - i), depth, B + j * depth, kWide,
-                         std::min<int64_t>(kWide, columns - j), d0 > 0 || p.beta != c128(0),
-                         static_cast<float*>(p.C) + (i0 + i) * p.ldc + j0 + j, p.ldc);
-        }
+        const int64_t r = t / tasks, top = r / grid.across * grid.rows, left = r % grid.across * grid.strips;
+        const int64_t low = top + (by_strips ? 0 : t % tasks * height), first = left + (by_strips ? t % tasks * width : 0);
+        const int64_t bottom = std::min({low + height, top + grid.rows, rows});
+        const int64_t last = std::min({first + width, left + grid.strips, strips()});
+        for (int64_t i = low; i < bottom; i += kRows) task(i, std::min(kRows, bottom - i), first, last);
       }
     });
   }
@@ -174,12 +284,13 @@ struct Block {
 // Both factors packed by blocks. One thread packs few rows of A at a time, which it then finds in its second level cache;
 // several meet twice for each block, so that theirs have many rows.
 void many_rows(const Product& p, const MadeColumns* made) {
-  const int64_t threads = in_parallel() || p.m * p.n * p.k < kShared ? 1 : get_num_threads();
+  const int64_t threads = in_parallel() || p.m * p.n * p.k < kMeeting ? 1 : get_num_threads();
   const bool alone = threads == 1;
-  const int64_t deep = cut(p.k, alone ? kDepth : kManyDepth, made ? made->unit : 1), nc = cut(p.n, alone ? kColumns : kManyColumns, kWide);
+  const int64_t deep = cut(p.k, alone ? kDepth : kManyDepth, made ? made->unit : 1);
+  const int64_t nc = cut(p.n, alone ? kColumns : kManyColumns, kWide);
   const int64_t mc = cut(p.m, alone ? kRows : kManyRows, kPanel);
-  std::unique_ptr<float[]> memory(new float[deep * (mc + nc) + kLanes]);
-  float* B = memory.get() + (-(reinterpret_cast<uintptr_t>(memory.get()) / 4) & (kLanes - 1));  // at a whole vector
+  const Workspace memory(deep * (mc + nc) * 4);
+  float* B = memory.get<float>();
   for (int64_t j = 0; j < p.n; j += nc)
     for (int64_t d = 0; d < p.k; d += deep)
       for (int64_t i = 0; i < p.m; i += mc) {
@@ -192,9 +303,14 @@ void many_rows(const Product& p, const MadeColumns* made) {
 
 }  // namespace
 
+static bool fits(const Product& p) {
+  return p.n >= kLanes && p.alpha != c128(0) && (p.beta == c128(0) || p.beta == c128(1));
+}
+
 bool float_gemm(const Product& p) {
-  if (p.n < kLanes || p.alpha == c128(0) || (p.beta != c128(0) && p.beta != c128(1))) return false;
-  if (p.m <= kRows) few_rows(p);
+  if (!fits(p)) return false;
+  if (!p.transA && p.alpha == c128(1) && p.n <= kNarrow && p.m > kFewRows) few_columns(p);
+  else if (p.m <= kRows) few_rows(p);
   else many_rows(p, nullptr);
   return true;
 }
@@ -205,7 +321,10 @@ void gemm_made(int64_t m, int64_t n, int64_t k, const float* A, int64_t lda, con
 }
 
 bool shared_gemm(DType dtype, const Product& p) {
-  return dtype == kFloat && p.m > kRows && p.k >= kLanes && p.m * p.n * p.k >= kShared && float_gemm(p);
+  if (dtype != kFloat || !fits(p) || p.m <= kRows || p.k < kLanes || p.m * p.n * p.k < kShared) return false;
+  if (!p.transA && p.n <= kNarrow) return false;  // pieces read A where it lies
+  many_rows(p, nullptr);
+  return true;
 }
 
 }  // namespace mt

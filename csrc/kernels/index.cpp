@@ -85,17 +85,35 @@ struct Part {
       }
     });
   }
-  // The next row lies anywhere: its first lines are prefetched while this one is moved.
   void rows(char* p, char* q, const int64_t* offset, int64_t m) const {
     const int64_t *inner = w.walk.inner(), *along = inner + (kMaxDims + 2), bytes = len * item;
+    if (from > 0 || to < INT64_MAX) return rows_of_range(p, q, offset, m);
     for (int64_t r = 0; r < m; ++r) {
-      if (offset[r] < from || offset[r] >= to) continue;
-      if (r + 1 < m && bytes >= 64) {
-        const char* next = q + ((r + 1) * inner[1] + offset[r + 1]) * item;
-        for (int64_t b = 0; b < std::min<int64_t>(bytes, 512); b += 64) __builtin_prefetch(next + b);
-      }
+      if (r + 1 < m && bytes >= 64) fetch(q + ((r + 1) * inner[1] + offset[r + 1]) * item, bytes);
       items(p + r * inner[0] * item, along[0], q + (r * inner[1] + offset[r]) * item, along[1], nullptr, len);
     }
+  }
+  // Of many rows few are this thread's, far apart in both operands: they are found first, and fetched some steps ahead.
+  void rows_of_range(char* p, char* q, const int64_t* offset, int64_t m) const {
+    constexpr int64_t kAhead = 8;
+    const int64_t *inner = w.walk.inner(), *along = inner + (kMaxDims + 2), bytes = len * item;
+    for (int64_t first = 0; first < m; first += kChunk) {
+      int64_t mine[kChunk], count = 0;
+      for (int64_t r = first; r < std::min(first + kChunk, m); ++r) {
+        mine[count] = r;
+        count += offset[r] >= from && offset[r] < to;
+      }
+      const auto plain_row = [&](int64_t k) { return p + mine[k] * inner[0] * item; };
+      const auto indexed_row = [&](int64_t k) { return q + (mine[k] * inner[1] + offset[mine[k]]) * item; };
+      for (int64_t k = 0; k < count + kAhead; ++k) {
+        if (k < count) fetch(plain_row(k), bytes), fetch(indexed_row(k), bytes);
+        if (k >= kAhead) items(plain_row(k - kAhead), along[0], indexed_row(k - kAhead), along[1], nullptr, len);
+      }
+    }
+  }
+  // A row lies anywhere: its first lines are on their way while others are moved.
+  static void fetch(const char* row, int64_t bytes) {
+    for (int64_t b = 0; b < std::min<int64_t>(bytes, 512); b += 64) __builtin_prefetch(row + b);
   }
 };
 

@@ -282,9 +282,10 @@ def test_matrix_products(m, k, n):
 
 # ---- threads -------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("threads", [1, 3])
-@pytest.mark.parametrize("m, n, k", [(129, 16, 17), (500, 47, 300), (1000, 1000, 513), (130, 4100, 130), (4100, 130, 130)])
+@pytest.mark.parametrize("m, n, k", [(129, 16, 17), (500, 47, 300), (1000, 1000, 513), (130, 4100, 130), (4100, 130, 130),
+                                     (1100, 700, 400), (45, 67, 3000), (200, 17, 2100)])
 def test_large_matrix_products(m, n, k, threads):
-    """Packed by blocks, by one thread or by all of them at once; every block has edges here."""
+    """Packed by blocks, by one thread or by all of them at once; every block has edges here. Deep ones are sums of parts."""
     torch.manual_seed(4)
     before = mt.get_num_threads()
     mt.set_num_threads(threads)
