@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ._C._core import _dtype_named, _has_tangents, _tangent, _transforms, get_default_dtype
+from ._C._core import _dtype_named, _has_tangents, _levels_of, _tangent, _transforms, get_default_dtype
 
 
 @dataclass
@@ -179,8 +179,28 @@ def _tangent_suffix(tensor: Any) -> list[str]:
     return [f"tangent={t}" for t in found if t is not None]
 
 
+def in_levels(tensor: Any, text: str, beyond: int = 0) -> str:
+    """The text of a tensor with a frame for each function of torch.func that differentiates it, of those inside a level."""
+    if not (tensor.requires_grad or _has_tangents(tensor)):
+        return text
+    for outside, seen in _levels_of(tensor):
+        number = 1 + outside + sum(layer.is_level for layer in _transforms()[:seen])
+        if number > beyond:
+            inner = "\n".join("    " + line for line in text.split("\n"))
+            text = f"GradTrackingTensor(lvl={number}, value=\n{inner}\n)"
+    return text
+
+
 def tensor_repr(tensor: Any, *, tensor_contents: str | None = None) -> str:
     """``repr(tensor)``; tensor_contents replaces the numbers."""
+    history = _grad_suffix(tensor) + _tangent_suffix(tensor)
+    if (history or _has_tangents(tensor)) and _levels_of(tensor):
+        return in_levels(tensor, _plain_repr(tensor, [], tensor_contents))
+    return _plain_repr(tensor, history, tensor_contents)
+
+
+def _plain_repr(tensor: Any, history: list[str], tensor_contents: str | None) -> str:
+    """The repr, with these words on the tensor's history."""
     kind = type(tensor).__name__
     plain = kind in ("Tensor", "Parameter")
     prefix = "tensor(" if plain else kind + "("
@@ -199,7 +219,7 @@ def tensor_repr(tensor: Any, *, tensor_contents: str | None = None) -> str:
         unsaid = (str(default), "torch." + default_complex, "torch.int64", "torch.bool")
         suffixes += [] if _options.edgeitems else [size]
         suffixes += [] if str(data.dtype) in unsaid else [dtype]
-    suffixes += _grad_suffix(tensor) + _tangent_suffix(tensor)
+    suffixes += history
 
     text = prefix + (contents if tensor_contents is None else tensor_contents)
     column = len(text) - text.rfind("\n") + 1

@@ -10,10 +10,11 @@ import mindtorch_v2 as torch
 Tensor = torch.Tensor
 _tree = torch.utils._pytree
 _transforms, _forward, _functional = torch._transforms, torch.autograd.forward_ad, torch._transforms.functional
-vmap, _name = torch._functorch.vmap.vmap, torch._functorch.vmap._get_name
+vmap, _name, rearrange = torch._functorch.vmap.vmap, torch._functorch.vmap._get_name, torch._functorch.einops.rearrange
+vmap.__module__ = rearrange.__module__ = __name__
 
 __all__ = ["debug_unwrap", "functional_call", "functionalize", "grad", "grad_and_value", "hessian", "jacfwd", "jacrev",
-           "jvp", "linearize", "replace_all_batch_norm_modules_", "stack_module_state", "vjp", "vmap"]
+           "jvp", "linearize", "rearrange", "replace_all_batch_norm_modules_", "stack_module_state", "vjp", "vmap"]
 
 
 class _Level:
@@ -211,6 +212,7 @@ def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
         with torch.enable_grad():
             return traced.back(outputs, given, create_graph or outer or any(c.requires_grad for c in given))
 
+    vjp_fn.__name__, vjp_fn.__qualname__ = "wrapper", "_vjp_with_argnums.<locals>.wrapper"        # errors say it
     value, aux = traced.ended((value, aux), outer)
     return (value, vjp_fn, aux) if has_aux else (value, vjp_fn)
 

@@ -470,3 +470,53 @@ def test_rules_of_higher_order_ops_for_levels(t):
     x = t.arange(24.0).view(2, 3, 4)
     found = t.vmap(t.vmap(lambda x: total(x, 0)))(x), t.vmap(lambda y: total(x, 0) + y)(t.ones(3, 3, 4))
     return found, [(n, size, str(random).rpartition(".")[2], key.name) for n, size, random, key in seen]
+
+
+SAMPLES = """import importlib
+x, v, s, kept = torch.arange(6.0).view(2, 3), torch.arange(3.0), torch.tensor(2.0), []
+F, grad, vmap, jvp = torch.nn.functional, torch.func.grad, torch.vmap, torch.func.jvp
+def told(transform, *args):
+    transform(lambda x: kept.append(repr(x)) or x.sum())(*args)
+    return kept
+"""
+
+
+@pytest.mark.parametrize("line", [
+    "vmap(lambda x: x, out_dims=(1,))(x)", "importlib.import_module(torch.__name__ + '._functorch.apis').chunk_vmap(torch.sin, chunks=0)(x)",
+    "vmap(lambda x: F.one_hot(x))(torch.tensor([0, 1]))", "vmap(lambda x: F.one_hot(x, 3))(torch.tensor([[0, 1], [2, 2]]))",
+    "vmap(lambda x: x.new_empty(2).shape)(x)", "grad(lambda x: v.mul_(x).sum())(v)", "grad(lambda x: v.add_(2).sum())(v)",
+    "torch.func.vjp(torch.sin, x)[1]()", "vmap(lambda x: kept.append(x) or x)(x), kept[0] + 1",
+    "vmap(torch.linalg.slogdet)(torch.eye(2).expand(3, 2, 2))", "torch.func.functionalize(lambda x: torch.max(x, 0))(x)",
+    "told(grad, x)", "told(lambda f: lambda x: jvp(f, (x,), (x,)), x)", "told(vmap, x)", "told(torch.func.jacfwd, v)",
+    "told(lambda f: grad(lambda x: vmap(f)(x).sum()), x)", "told(lambda f: lambda x: grad(grad(f))(x), s)",
+    "told(lambda f: lambda x: vmap(grad(f))(x), x)", "vmap.__module__.rpartition('.')[2]",
+    "torch.utils._pytree.tree_flatten(torch.Size([2, 3]))[0]", "torch.utils._pytree.tree_map(lambda n: n + 1, [torch.Size([2, 3])])"])
+def test_what_levels_say_and_show(line: str) -> None:
+    check_lines(SAMPLES + line, message=True)
+
+
+@pytest.mark.parametrize("pattern, given", [
+    ("a b -> b a", {}), ("a b -> (b a)", {}), ("a b->b a ", {}), ("(a c) b -> c b a", {"a": 2}), ("a (b c) -> (a c) b 1", {"b": 2}),
+    ("... b -> (... b)", {}), ("... -> ...", {}), ("a ... -> ... a", {}), ("a b -> a () b", {}), ("a b", {}), ("a b -> b", {}),
+    ("a b -> (a b", {}), ("a b -> a b a", {}), ("a b c -> a b c", {}), ("a 2 -> a", {}), ("a1 _b -> a1", {}), ("a b -> a b ...", {}),
+    ("1 -> 1", {}), ("a b -> b a", {"d": 3}), ("a+b -> b", {}), ("a (b (c)) -> a b c", {}), ("a b) -> a b", {}), ("a . -> a", {})])
+@twin
+def test_rearranged(t, pattern, given):
+    x = t.arange(8.0).view(2, 4)
+    try:
+        return t.func.rearrange(x, pattern, **given), t.func.rearrange([x[0], x[1]], pattern, **given)
+    except ValueError as error:
+        return str(error)
+
+
+@twin
+def test_sizes_that_a_dim_does_not_have(t):
+    return [isinstance(error, Exception) for pattern, given in (("(a b) c -> a b c", {}), ("(a b) c -> a b c", {"a": 3}))
+            for error in [_caught(lambda p=pattern, g=given: t.func.rearrange(t.ones(2, 3), p, **g))]]
+
+
+def _caught(f: Any) -> Any:
+    try:
+        return f()
+    except Exception as error:
+        return error

@@ -165,7 +165,7 @@ cdef object run_inplace(Op op, Overload ov, PyObject** s):
         raise TypeError(f"{op.name}(): argument 'input' (position 1) must be Tensor, "
                         f"not {type(<object>s[0]).__name__}")
     self = <TensorBase>s[0]
-    check_captured(op, ov, self)
+    check_captured(op, ov, s)
     if ov.family == F_POINTWISE and ov.formulas is None: # logical_and_ and the like: no part of autograd, as in torch
         grad = False
         check_writable(self)

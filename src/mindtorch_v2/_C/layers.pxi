@@ -11,7 +11,7 @@ cdef object run_layers(Op called, Overload ov, Binding* b, PyObject** args, Py_s
             return result
     if modes().transforms:
         if modes().level and (op.inplace_of is not None or ov.mutates) and is_tensor(b.slot[0]):
-            check_captured(op, ov, <TensorBase>b.slot[0])
+            check_captured(op, ov, b.slot)
         result = call_transforms(op, ov, b)
         if result is not NotImplemented:
             return result
@@ -34,7 +34,8 @@ cdef object call_transforms(Op op, Overload ov, Binding* b):
             modes().transforms = <unsigned char>i
             result = stack[i].interpose(op, ov, slots, out)
             if result is not NotImplemented:
-                return result
+                return ov.returns_class(result) if type(result) is tuple and ov.returns_class is not None and out is None \
+                    else result
     finally:
         modes().transforms = depth
     return NotImplemented

@@ -42,10 +42,13 @@ cdef int check_writable(TensorBase self, bint may_overlap=False) except -1:
     return 0
 
 
-cdef int check_captured(Op op, Overload ov, TensorBase self) except -1:
+cdef int check_captured(Op op, Overload ov, PyObject** s) except -1:
     """Refuses to change what a function of torch.func found outside, and so does not differentiate."""
+    cdef TensorBase self = <TensorBase>s[0]
     if modes().level and self.birth < modes().level and is_captured(self):
-        name = f"{op.name}.{ov.overload_name}" if ov.overload_name else op.name
+        args = tuple([<object>s[i] for i in range(ov.npositional)])
+        overload = op.description.overload_of_call(op, ov, args, {}) or ov.overload_name
+        name = f"{op.name}.{overload}" if overload and overload != "default" else op.name
         raise RuntimeError(f"During a grad (vjp, jvp, grad, etc) transform, the function provided attempted to call in-place "
                            f"operation (aten::{name}) that would mutate a captured Tensor. This is not supported; please rewrite "
                            "the function being transformed to explicitly accept the mutated Tensor(s) as inputs.")

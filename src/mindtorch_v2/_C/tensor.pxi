@@ -117,7 +117,8 @@ cdef int beyond_storage(TensorBase t) except -1:
     """Raises when the storage was made too small for t."""
     cdef int64_t need = extent_of(t.rank, t.sizes, t.strides, t.offset)
     if need > <int64_t>(t.st.nbytes // itemsize(<DType>t.dt)):
-        raise RuntimeError(f"the storage of this tensor was resized to {t.st.nbytes} bytes, less than its shape "
+        why = getattr(type(t), "_no_memory", None)
+        raise RuntimeError(why if why is not None else f"the storage of this tensor was resized to {t.st.nbytes} bytes, less than its shape "
                            f"{list(shape_of(t))} needs")
     return 0
 

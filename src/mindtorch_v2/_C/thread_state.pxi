@@ -72,6 +72,11 @@ def _in_level(TensorBase t not None):
     return modes().level != 0 and t.birth >= modes().level
 
 
+def _levels_of(TensorBase t not None):
+    """The open levels that t was made in, the innermost last, as (how many levels are outside, transforms seen there)."""
+    return [(at, seen) for at, (number, seen) in enumerate(own_stacks().levels) if t.birth >= <uint32_t>number] if modes().level else []
+
+
 cdef bint in_transform() except -1:
     """Whether a function runs that torch.func or vmap transforms; a dual level alone is none of them."""
     if modes().level:

@@ -2,6 +2,7 @@
 from typing import Any
 
 import mindtorch_v2 as torch
+from mindtorch_v2._functorch import einops as einops
 from mindtorch_v2._functorch import pyfunctorch as pyfunctorch
 from mindtorch_v2._functorch import vmap as vmap
 

@@ -16,6 +16,9 @@ def chunk_vmap(func: Callable[..., Any], in_dims: Any = 0, out_dims: Any = 0, ra
     if chunks == 1:
         return vmap(func, in_dims=in_dims, out_dims=out_dims, randomness=randomness)
 
+    if chunks < 1:
+        raise RuntimeError(f"chunk expects `chunks` to be greater than 0, got: {chunks}")
+
     def mapped(*args: Any, **kwargs: Any) -> Any:
         size = torch._functorch.vmap._process_batched_inputs(in_dims, args, func)[0]
         return vmap(func, in_dims=in_dims, out_dims=out_dims, randomness=randomness,

@@ -174,6 +174,8 @@ def _unwrap_batched(batched_outputs: Any, out_dims: Any, vmap_level: int, batch_
         raise ValueError(f"vmap({_get_name(func)}, ..., out_dims={out_dims}): `out_dims` must be an int, None or a python "
                          "collection of ints representing where in the outputs the vmapped dimension should appear.")
     outputs, spec = tree_flatten(batched_outputs)
+    if isinstance(batched_outputs, torch.Tensor) and isinstance(out_dims, tuple) and len(out_dims) == 1:
+        out_dims = out_dims[0]
     dims = _broadcast_to_and_flatten(out_dims, spec)
     name = _get_name(func)
     if dims is None:

@@ -300,7 +300,15 @@ def _one_hot_rule(self: Tensor, num_classes: int) -> Spec | None:
     return ((*self.shape, num_classes), INT64) if known else None
 
 
-@composite("one_hot(Tensor self, int num_classes=-1) -> Tensor", variants="nn", rule=_one_hot_rule)
+def _one_hot_of_samples(self: Tensor, num_classes: int) -> Tensor:
+    """one_hot of a batch: how many classes there are cannot depend on the sample."""
+    if num_classes == -1:
+        raise RuntimeError("When vmap-ing torch.nn.functional.one_hot, please provide an explicit positive num_classes argument.")
+    return ops.eq(self.unsqueeze(-1), ops.arange(num_classes, device=self.device)).to(INT64)
+
+
+@composite("one_hot(Tensor self, int num_classes=-1) -> Tensor", variants="nn", rule=_one_hot_rule,
+           batch=batching.Rewrite(_one_hot_of_samples))
 def _one_hot(self: Tensor, num_classes: int) -> Tensor:
     """A row for each class index: 1 at the index, 0 elsewhere."""
     if self.dtype is not INT64:

@@ -165,6 +165,8 @@ levels: Any = _facade.module(
     is_functorch_wrapped_tensor=lambda x: type(x) is BatchedTensor or _C._in_level(x),
     is_gradtrackingtensor=lambda x: type(x) is not BatchedTensor and _C._in_level(x),
     is_functionaltensor=lambda x: False, is_legacy_batchedtensor=lambda x: False,
+    get_dynamic_layer_stack_depth=_depth, is_dead_tensor_wrapper=lambda x: False, unwrap_if_dead=lambda x: x,
+    get_single_level_autograd_function_allowed=lambda: False, get_inplace_requires_grad_allowed=lambda: False,
     _vmap_increment_nesting=_increment, _vmap_decrement_nesting=_decrement,
     _is_vmap_fallback_enabled=lambda: fallback.enabled,
     _set_vmap_fallback_enabled=lambda enabled: setattr(fallback, "enabled", enabled),

@@ -9,6 +9,7 @@ from mindtorch_v2 import _C
 from mindtorch_v2._C import TensorBase
 from mindtorch_v2._ops import batching
 from mindtorch_v2._ops.table import ops
+from mindtorch_v2._printing import in_levels
 from mindtorch_v2._shape import broadcast
 from mindtorch_v2._tensor import Tensor, _disabled_torch_function_impl
 from mindtorch_v2._transforms.mapped_function import mapped_function
@@ -31,6 +32,10 @@ _MEMORY = ("tolist", "numpy", "__array__", "data_ptr", "untyped_storage")     # 
 class BatchedTensor(Tensor):
     """A batch that looks like one sample. Its memory is the value's, which has the batch as dim 0 where `batched`."""
 
+    _no_memory = ("Either your tensor may have escaped from inside a function being vmapped and this is a user error (see "
+                  "https://pytorch.org/functorch/stable/ux_limitations.html), or there is an internal functorch error in "
+                  "`gen_vmap_plumbing` Please file an issue if it looks like the latter")     # where an op would read it
+
     __torch_function__: Any = _disabled_torch_function_impl
     value: Any
     level: Vmap
@@ -51,7 +56,8 @@ class BatchedTensor(Tensor):
 
     def __repr__(self, **kwargs: Any) -> str:   # type: ignore[override]
         inner = "\n".join("    " + line for line in repr(self.value).split("\n"))
-        return f"BatchedTensor(lvl={self.level.depth}, bdim={0 if self.batched else None}, value=\n{inner}\n)"
+        shown = f"BatchedTensor(lvl={self.level.depth}, bdim={0 if self.batched else None}, value=\n{inner}\n)"
+        return in_levels(self, shown, self.level.depth)
 
     def __format__(self, spec: str) -> str:
         return repr(self)

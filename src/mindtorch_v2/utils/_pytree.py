@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+import mindtorch_v2 as torch
 from mindtorch_v2.utils import _pytree_nodes
 from mindtorch_v2.utils._pytree_nodes import (  # noqa: F401  (torch has all of them here)
     BUILTIN_TYPES,
@@ -78,6 +79,8 @@ from mindtorch_v2.utils._pytree_nodes import (  # noqa: F401  (torch has all of 
 )
 
 DEFAULT_TREESPEC_SERIALIZATION_PROTOCOL = 1
+register_pytree_node(torch.Size, lambda size: (list(size), None), lambda sizes, _: tuple(sizes),
+                     serialized_type_name="torch.Size")
 
 
 class TreeSpec:
