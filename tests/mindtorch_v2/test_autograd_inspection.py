@@ -205,3 +205,100 @@ def test_modes_say_what_they_are(lib: Any) -> None:
     with pytest.raises(TypeError, match=r"argument 'enabled' \(position 1\) must be bool, not int"):
         lib.autograd.set_detect_anomaly(3)
     assert lib.autograd.anomaly_mode.detect_anomaly is lib.autograd.detect_anomaly
+
+
+# ---- composites that are one node ---------------------------------------------------------------------------------------
+def nodes_of(lib: Any) -> dict[str, Any]:
+    """Name of the op -> its result, of inputs that are no leaves."""
+    f = lib.nn.functional
+    lib.manual_seed(0)
+    x, t = (lib.rand(3, 4, dtype=lib.float64, requires_grad=True) * 1 for _ in range(2))
+    index, signs = lib.tensor([1, 0, 3]), lib.tensor([[0, 2, -1, 1]] * 3)
+    losses = {name: lambda r, name=name: getattr(f, name)(x, t, reduction=r) for name in (
+        "mse_loss", "smooth_l1_loss", "huber_loss", "binary_cross_entropy",
+        "binary_cross_entropy_with_logits")}
+    losses["soft_margin_loss"] = lambda r: f.soft_margin_loss(x, t.detach(), reduction=r)
+    losses["multi_margin_loss"] = lambda r: f.multi_margin_loss(x, index, reduction=r)
+    losses["multilabel_margin_loss"] = lambda r: f.multilabel_margin_loss(x, signs, reduction=r)
+    others = {"stack": lib.stack([x, t], 2), "stack of planes": lib.stack([x.t(), t.t()]),
+              "unpool": f.max_unpool2d(x.view(3, 2, 2), lib.tensor([[[0, 2], [8, 10]]] * 3), 2), "glu": f.glu(x), "mm": x @ t.t(),
+              "mv": x @ t[0], "dot": x[0] @ t[0], "cross": lib.linalg.cross(x[:, :3], t[:, :3]),
+              "prelu": f.prelu(x - 0.5, t[0]), "addbmm": lib.addbmm(x[:, :3], x.view(4, 3, 1), t.view(4, 1, 3))}
+    return {"inputs": (x, t), **{f"{name} {r}": make(r) for name, make in losses.items() for r in ("none", "mean", "sum")},
+            **others}
+
+
+@pytest.mark.parametrize("name", [name for name in nodes_of(judge) if name != "inputs"])
+def test_an_op_is_one_node_that_notices_changes_of_its_inputs(name: str) -> None:
+    """Names of nodes, gradients of first and second order, and the refusal after an input has changed in place."""
+    def run(lib: Any) -> Any:
+        found = nodes_of(lib)
+        (x, t), y = found["inputs"], found[name]
+        first = lib.autograd.grad(y.square().sum(), [x, t], create_graph=True, allow_unused=True)
+        used = [g for g in first if g is not None and g.requires_grad]
+        second = lib.autograd.grad(sum(g.square().sum() for g in used), x, allow_unused=True)[0] if used and \
+            "multi" not in name else None
+        with lib.no_grad():
+            x.add_(1)
+        try:
+            y.sum().backward()
+            said = "nothing"
+        except RuntimeError as e:
+            said = str(e)
+        return y.grad_fn.name(), [None if g is None else g.tolist() for g in first], \
+            None if second is None else second.tolist(), said
+    ours, theirs = run(torch), run(judge)
+    assert ours[0] == theirs[0] and ours[3] == theirs[3]
+    for a, b in ((ours[1], theirs[1]), (ours[2], theirs[2])):
+        for ga, gb in zip(a or [], b or [], strict=True):
+            assert (ga is None) == (gb is None)
+            if ga is not None:
+                judge.testing.assert_close(judge.tensor(ga), judge.tensor(gb))
+
+
+@BOTH
+def test_backward_reaches_the_bias_of_a_linear_layer_first(lib: Any) -> None:
+    net = lib.nn.Sequential(lib.nn.Linear(3, 3), lib.nn.ReLU(), lib.nn.Linear(3, 3), lib.nn.LayerNorm(3))
+    order: list[str] = []
+    for name, p in net.named_parameters():
+        p.register_post_accumulate_grad_hook(lambda p, name=name: order.append(name))
+    net(lib.ones(2, 3)).sum().backward()
+    assert order == ["3.weight", "3.bias", "2.bias", "2.weight", "0.bias", "0.weight"]
+
+
+NAMED = ["x.sum()", "x.sum(1)", "x.mean()", "x.mean(1)", "x.prod()", "x.prod(1)", "x ** 2", "x ** x", "2 ** x", "lin(x)", "plain(x)",
+         "lin(x).mean((0, 1))"]
+
+
+@BOTH
+def test_a_row_that_is_several_ops_in_torch_has_their_names(lib: Any) -> None:
+    scope = {"x": lib.rand(2, 3, requires_grad=True), "lin": lib.nn.Linear(3, 3), "plain": lib.nn.Linear(3, 3, bias=False)}
+    names = [type(eval(text, dict(scope)).grad_fn).__name__ for text in NAMED]
+    assert names == ["SumBackward0", "SumBackward1", "MeanBackward0", "MeanBackward1", "ProdBackward0", "ProdBackward1",
+                     "PowBackward0", "PowBackward1", "PowBackward2", "AddmmBackward0", "MmBackward0", "MeanBackward1"]
+
+
+@BOTH
+@pytest.mark.parametrize("body", [
+    "f.soft_margin_loss(x, x)", "f.nll_loss(x, index, weight=x[0])", "f.cross_entropy(x, index, weight=x[0])",
+    "f.binary_cross_entropy_with_logits(x, y, pos_weight=x[0])", "f.binary_cross_entropy(y, y, weight=x)",
+    "f.batch_norm(x, x[0], y[0], training=True)", "f.multi_margin_loss(x, index, weight=x[0])"])
+def test_arguments_that_must_not_need_a_gradient(lib: Any, body: str) -> None:
+    scope = {"f": lib.nn.functional, "x": lib.rand(2, 3, requires_grad=True), "y": lib.rand(2, 3), "index": lib.tensor([0, 1])}
+    with pytest.raises(RuntimeError, match="is not differentiable with respect to argument '[a-z_]+'. This input cannot have"):
+        eval(body, scope)
+
+
+@BOTH
+def test_a_changed_view_is_named_by_what_it_is_now(lib: Any) -> None:
+    x = lib.ones(4, requires_grad=True) * 1
+    v, mask = x.view(2, 2), lib.ones(2, 2, dtype=lib.bool)
+    y, z = v.sin(), lib.where(mask, v, v)
+    x.add_(1)
+    with pytest.raises(RuntimeError, match=r"\[torch.FloatTensor \[2, 2\]\], which is output 0 of AsStrided, is at version"):
+        y.sum().backward()
+    mask.zero_()
+    with pytest.raises(RuntimeError, match=r"\[CPUBoolType \[2, 2\]\] is at version 1"):
+        z.sum().backward()
+    with pytest.raises(TypeError, match="incompatible function arguments"), lib.autograd.graph.saved_tensors_hooks(1, 2):
+        pass

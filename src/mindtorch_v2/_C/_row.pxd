@@ -110,8 +110,12 @@ cdef class Overload:
     # what few calls look at comes last: the fields before share cache lines
     cdef int number_first                        # a number may stand for the first tensor; 2: for all of them
     cdef unsigned char whole                     # dispatch modes and classes see the composite: a word of WHOLE
+    cdef uint64_t fixed                          # the tensors that must not need a gradient, as bits
+    cdef str fixed_name                          # the name of the op that is said to have none
+    cdef bint bias_first                         # backward reaches its bias first, as that of torch's addmm(bias, …)
+    cdef bint one_node                           # the history of the composite is one node, not that of its parts
     cdef uint64_t lacks                          # dtypes that torch has no kernel for, as bits
-    cdef object node_type                        # the class that Python sees nodes of this row as, made when one is seen
+    cdef object several                          # of a row that is several ops in torch: the name of a node; or None
 
 
 cdef class OpDescription:
@@ -135,7 +139,7 @@ cdef class OpMethod(Op):
 
 
 cdef class _HotOps:
-    cdef public Op add, add_, sub, sub_, rsub, mul, mul_, div, div_, floor_divide, remainder, pow, matmul, neg, abs
+    cdef public Op add, add_, sub, sub_, rsub, mul, mul_, div, div_, floor_divide, remainder, pow, matmul, mm, mv, dot, neg, abs
     cdef public Op bitwise_and, bitwise_or, bitwise_xor, bitwise_not, bitwise_left_shift, bitwise_right_shift
     cdef public Op floor_divide_, remainder_, pow_, bitwise_and_, bitwise_or_, bitwise_xor_, bitwise_left_shift_
     cdef public Op bitwise_right_shift_

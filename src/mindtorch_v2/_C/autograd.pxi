@@ -98,6 +98,8 @@ cdef Node record(Overload ov, PyObject** s):
     cdef PyObject* o
     cdef int i
     node.op = ov
+    if ov.fixed:
+        check_fixed(ov, s)
     if ov.has_list:
         return record_lists(node, ov, s)
     make_links(node, ov.ntensors, ov.nsaved)
@@ -107,6 +109,16 @@ cdef Node record(Overload ov, PyObject** s):
             connect(node, i, <TensorBase>o)
     save_inputs(node, ov, s)
     return node
+
+
+cdef int check_fixed(Overload ov, PyObject** s) except -1:
+    """Refuses a gradient where the op has none."""
+    cdef int i
+    for i in range(ov.ntensors):
+        if ov.fixed >> i & 1 and requires_any(s[ov.tensor_at[i]]):
+            raise RuntimeError(f"The function '{ov.fixed_name}' is not differentiable with respect to argument "
+                               f"'{ov.names[ov.tensor_at[i]]}'. This input cannot have requires_grad True.")
+    return 0
 
 
 cdef Node record_lists(Node node, Overload ov, PyObject** s):
@@ -362,6 +374,7 @@ cdef bint has_formulas(Overload ov, PyObject** s):
         return False
     for f in ov.formulas:
         known |= f.needs
+    known |= ov.fixed
     for i in range(ov.ntensors):
         if not known >> i & 1 and requires_any(s[ov.tensor_at[i]]):
             return False
@@ -463,7 +476,7 @@ cdef object view_error(TensorBase t, str what):
 
 
 cdef str forward_name(Node node):
-    return node.name().rstrip("0123456789").removesuffix("Backward")
+    return node.name().removesuffix("0").replace("Backward", "")
 
 
 cdef class Packed:

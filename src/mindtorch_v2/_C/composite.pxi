@@ -55,14 +55,30 @@ cdef tuple run_fused(Overload ov, PyObject** s, TensorBase self):
     return results
 
 
+cdef object run_as_node(Overload ov, PyObject** s):
+    """The body computes new tensors without history; what is recorded is one node of the row's formulas."""
+    modes().grad = False
+    try:
+        result = PyObject_Vectorcall(ov.body, s, ov.nparams, NULL)
+    finally:
+        modes().grad = True
+    results = result if type(result) is tuple else (result,)
+    for item in results:
+        tensor_arg(item).base = None             # a view of what the body has made is all that is left of it
+    record_results(ov, s, results)
+    return wrap_results(ov, results)
+
+
 cdef object run_composite(Overload ov, PyObject** s):
     cdef tuple results
     if ov.rule is not None:
         results = run_fused(ov, s, None)
         if results is not None:
             return wrap_results(ov, results)
-    elif ov.formulas is not None and wants_grad(ov, s):
+    elif not ov.one_node and ov.formulas is not None and wants_grad(ov, s):
         return run_many_views(ov, s)
+    if ov.one_node and not modes().transforms and wants_grad(ov, s) and has_formulas(ov, s):
+        return run_as_node(ov, s)
     result = PyObject_Vectorcall(ov.body, s, ov.nparams, NULL)
     if ov.pin_at >= 0 and <object>s[ov.pin_at] is True:
         pin_new(tensor_arg(result))

@@ -21,7 +21,7 @@ def _define(str name, str overload_name, str schema, list params, list returns, 
             rule=None, body=None, grad=None, numbers=False, bint copies_self=False, npu=None, returns_class=None,
             str namespace="torch", str node_name="", out=True, str guard=None, dict autocast=None,
             batching=None, forward=None, dict refuses=None, tuple lacks=(), OpDescription description=None, str format=None,
-            whole=False, str writes=""):
+            whole=False, str writes="", bint node=False, several=None):
     """Adds an overload to the op called name (made when new); returns the op."""
     cdef Overload ov = Overload.__new__(Overload)
     cdef Op op
@@ -42,6 +42,7 @@ def _define(str name, str overload_name, str schema, list params, list returns, 
     ov.out_body = bodies[0] if bodies else out_words(out, family)
     ov.out_apart = "apart" in (out if isinstance(out, tuple) else (out,))
     ov.whole = WHOLE.index(whole)
+    ov.one_node = node
     if guard not in GUARDS:
         raise ValueError(f"{name}: guard={guard!r} is none of {', '.join([g for g in GUARDS if g])}")
     ov.guard = GUARDS[guard]
@@ -84,6 +85,7 @@ def _define(str name, str overload_name, str schema, list params, list returns, 
         ov.kernel, ov.rare = lib.find(encoded), lib.rare(encoded)
         if isinstance(rule, str):
             ov.native_id = RULE_IDS[rule]
+            ov.bias_first = ov.native_id == R_LINEAR
     elif ov.family == F_VIEW:
         ov.native_id, ov.view_kind = VIEW_IDS[mode], mode
         ov.one_int = ov.native_id == V_VIEW
@@ -95,7 +97,7 @@ def _define(str name, str overload_name, str schema, list params, list returns, 
     if (ov.family == F_VIEW or copies_self or ov.family == F_NATIVE and N_FULL < ov.native_id < N_EMPTY_STRIDED or
             isinstance(rule, str)) and (ov.nparams == 0 or ov.kind[0] != K_TENSOR or ov.optional[0]):
         raise ValueError(f"{name}: the first parameter must be a Tensor")
-    ov.node_name = node_name
+    ov.node_name, ov.several = node_name, several
     ov.tracked = bool(grad)
     if grad:
         set_formulas(ov, grad)
@@ -160,6 +162,11 @@ cdef int set_formulas(Overload ov, dict grad) except -1:
     ov.formulas = []
     tensor_names = [ov.names[ov.tensor_at[i]] for i in range(ov.ntensors)]
     for inputs, fn in grad.items():
+        if isinstance(fn, str):
+            ov.fixed_name = fn
+            for n in inputs.split(","):
+                ov.fixed |= <uint64_t>1 << <int>tensor_names.index(n.strip())
+            continue
         f = Formula.__new__(Formula)
         f.fn = fn
         names = [n.strip() for n in inputs.split(",")]

@@ -261,6 +261,8 @@ cdef class GraphTask:
         cdef Refs grads, results
         cdef int k, to, inputs = self.graph[0][i].edges, outputs = self.graph[0][i].outputs
         cdef bint leads_on = self.captures is None or self.leads_on(i)
+        cdef bint bias_first = inputs == 3 and node.op is not None and node.op.bias_first and \
+            <object>node.links[2] is not None
         grads.make(max(outputs, 1))
         if outputs > 1:
             for k in range(outputs if given is not None else 0):
@@ -288,7 +290,7 @@ cdef class GraphTask:
                     self.add_gradient(to, node.target_nr[k], grad)
                     grad = None
         for k in range(inputs):
-            to = self.graph.edge(i, k)
+            to = self.graph.edge(i, inputs - 1 - k if bias_first else k)
             if to >= 0:
                 self.graph.arrived(to)
         return 0

@@ -46,6 +46,17 @@ cdef inline bint on_cpu(Overload ov, PyObject** s, bint* grad) noexcept:
     return True
 
 
+cdef inline Overload recorded_row(Overload ov, PyObject** s):
+    """The row whose node a call leaves: of matmul's products of vectors and matrices the op that it is."""
+    cdef int a, b
+    if ov.native_id != R_MATMUL or ov.family != F_KERNEL:
+        return ov
+    a, b = (<TensorBase>s[0]).rank, (<TensorBase>s[1]).rank
+    if a == 2:
+        return ov if b > 2 else <Overload>(hot.mm if b == 2 else hot.mv).rows[0]
+    return <Overload>hot.dot.rows[0] if a == 1 and b == 1 else ov
+
+
 cdef int record_results(Overload ov, PyObject** s, tuple results) except -1:
     """Makes the results whose gradients the formulas read outputs of one node."""
     cdef Node node = None
@@ -55,6 +66,7 @@ cdef int record_results(Overload ov, PyObject** s, tuple results) except -1:
     for i in range(len(results)):
         if takes_gradient(ov, i) and results[i] is not None and is_differentiable((<TensorBase>results[i]).dt):
             if node is None:
+                ov = recorded_row(ov, s)
                 node = record(ov, s)
             attach(node, <TensorBase>results[i], i, None)
     if node is not None:
@@ -72,6 +84,7 @@ cdef object run_native_rule(Overload ov, PyObject** s, bint grad):
     out = <PyObject*>r
     cpu_kernel(ov, &out, 1, s)
     if grad and is_differentiable(r.dt) and ov.formulas is not None:
+        ov = recorded_row(ov, s)
         attach(record(ov, s), r, 0, ov)
     return r
 

@@ -97,6 +97,9 @@ cdef extern from *:
     void mt_become(object, object)
 
 
+cdef dict node_types = {}                        # the classes that Python sees nodes as, by name, each made when one is seen
+
+
 cdef object seen_node(object o):
     """A node as Python sees it: of a class that is called as torch calls it (AddBackward0). Only who looks pays for that."""
     cdef Node node
@@ -104,10 +107,10 @@ cdef object seen_node(object o):
         return o
     node = <Node>o
     if node.op is not None and node.op.node_name:
-        if node.op.node_type is None:
-            name = node.op.node_name.rpartition("::")[2]
-            node.op.node_type = builtin_type(name, (Node,), {"__slots__": (), "__module__": "builtins"})
-        mt_become(node, node.op.node_type)
+        name = node.name().rpartition("::")[2]
+        if name not in node_types:
+            node_types[name] = builtin_type(name, (Node,), {"__slots__": (), "__module__": "builtins"})
+        mt_become(node, node_types[name])
     return o
 
 
@@ -144,7 +147,21 @@ cdef class Node:
             free(self.metas)
 
     def name(self):
-        return self.op.node_name if self.op is not None else type(self).__name__
+        if self.op is None:
+            return type(self).__name__
+        return self.op.node_name if self.op.several is None else self.op.several(self)
+
+    @property
+    def _op_name(self):
+        return self.op.name
+
+    def _value(self, str name):
+        """What a parameter of the recorded call was, where the node has saved it; else None."""
+        cdef int j
+        for j in range(self.op.nsaved):
+            if self.mask >> j & 1 and self.op.saved_kind[j] == S_VALUE and self.op.names[self.op.saved_param[j]] == name:
+                return saved_at(self, j)
+        return None
 
     def __repr__(self):
         return f"<{self.name().rpartition('::')[2]} object at {hex(id(self))}>"

@@ -169,15 +169,22 @@ cdef object unpack_saved(Node node, int j):
     return t
 
 
+cdef str tensor_word(TensorBase t):
+    """What torch calls such a tensor there: by the name from before there were devices, where there was one."""
+    word = type_word(t.dt)
+    return f"CPU{word}Type" if t.dt >= kComplexFloat or word in ("Bool", "BFloat16") else f"torch.{word}Tensor"
+
+
 cdef object changed_in_place(TensorBase t, uint32_t expected, Node maker=None, int place=0):
     """A result is saved without its own node: `maker` made it, as output `place`."""
+    refresh_view(t)                              # of a view the base may have changed
     if t.fn is not None:
         maker, place = <Node>t.fn, t.output_nr
     fn = "" if maker is None else f", which is output {place} of {forward_name(maker)},"
     hint = "" if anomaly else (" Hint: enable anomaly detection to find the operation that failed to compute its "
                                "gradient, with torch.autograd.set_detect_anomaly(True, check_nan=False).")
     return RuntimeError("one of the variables needed for gradient computation has been modified by an inplace "
-                        f"operation: [torch.{type_word(t.dt)}Tensor {list(shape_of(t))}]{fn} is at version "
+                        f"operation: [{tensor_word(t)} {list(shape_of(t))}]{fn} is at version "
                         f"{version_of(t)}; expected version {expected} instead.{hint}")
 
 

@@ -281,6 +281,20 @@ def batch_normalized(call: Call) -> Any:
         t.reshape(call.size, -1) for t in (mean, rstd)))
 
 
+def batch_normalized_slope(call: Call) -> Any:
+    """The same of the gradients: one of a channel is one sample's."""
+    x = call.full("input")
+    n, c = x.shape[1], x.shape[2]
+    for name in ("grad_out", "input"):
+        call[name] = call.full(name).transpose(0, 1).reshape(n, call.size * c, *x.shape[3:])
+    for name in ("weight", "running_mean", "running_var", "save_mean", "save_invstd"):
+        value = call.full(name)
+        call[name] = None if value is None else value.reshape(-1)
+    slope, *of_channels = call.run()
+    return (None if slope is None else slope.reshape(n, call.size, c, *x.shape[3:]).transpose(0, 1),
+            *(None if t is None else t.reshape(call.size, -1) for t in of_channels))
+
+
 def group_normalized(call: Call) -> Any:
     if any(call.is_batched(n) for n in ("weight", "bias")):
         x, weight, bias, n, c, hw, groups, eps = call.shown

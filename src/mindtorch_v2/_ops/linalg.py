@@ -249,7 +249,7 @@ def _addbmm_rule(self: Tensor, batch1: Tensor, batch2: Tensor, *_: object) -> Sp
 
 @composite("addbmm(Tensor self, Tensor batch1, Tensor batch2, *, Scalar beta=1, Scalar alpha=1) -> Tensor",
            autocast="lower", inplace=True,
-           rule=_addbmm_rule, npu="aclnnAddbmm(self, batch1, batch2, beta, alpha, out, 0)",
+           rule=_addbmm_rule, node=True, npu="aclnnAddbmm(self, batch1, batch2, beta, alpha, out, 0)",
            grad={"self": lambda g, beta: _times(g, beta),
                  "batch1": lambda g, batch2, alpha: _times(ops.matmul(g, _t(batch2)), alpha),
                  "batch2": lambda g, batch1, alpha: _times(ops.matmul(_t(batch1), g), alpha)})

@@ -457,7 +457,7 @@ def _cross_rule(self: Tensor, other: Tensor, dim: int) -> Spec:
 
 
 @composite("linalg_cross(Tensor self, Tensor other, *, int dim=-1) -> Tensor",
-           lacks="complex32", variants="linalg", rule=_cross_rule,
+           lacks="complex32", variants="linalg", rule=_cross_rule, node=True,
            npu="aclnnLinalgCross(self, other, dim, out)",
            grad={"self": lambda g, other, dim: ops.linalg_cross(conj(other), g, dim=dim),
                  "other": lambda g, self, dim: ops.linalg_cross(g, conj(self), dim=dim)}, out="exact")

@@ -202,7 +202,7 @@ def _prelu_backward(grad_output: Tensor, self: Tensor, weight: Tensor) -> tuple[
 
 
 @composite("prelu(Tensor self, Tensor weight) -> Tensor", autocast="lower", out=False,
-           rule=_prelu_rule, npu="aclnnPrelu(self, weight, out)",
+           rule=_prelu_rule, node=True, npu="aclnnPrelu(self, weight, out)",
            grad={"self, weight": lambda g, self, weight: ops._prelu_backward(g, self, weight)})
 def _prelu(self: Tensor, weight: Tensor) -> Tensor:
     """x, or weight * x below zero, with one weight or one for each channel."""
@@ -235,7 +235,7 @@ def _glu_backward(grad_output: Tensor, self: Tensor, dim: int) -> Tensor:
 
 
 @composite("glu(Tensor self, int dim=-1) -> Tensor",
-           variants="nn", rule=_glu_rule, npu="aclnnGlu(self, dim, out)",
+           variants="nn", rule=_glu_rule, npu="aclnnGlu(self, dim, out)", node=True,
            grad={"self": lambda g, self, dim: ops.glu_backward(g, self, dim)})
 def _glu(self: Tensor, dim: int) -> Tensor:
     """The first half along dim times the sigmoid of the second."""

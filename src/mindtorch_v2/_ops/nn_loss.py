@@ -63,7 +63,7 @@ def _mse_loss_backward(grad_output: Tensor, self: Tensor, target: Tensor, reduct
 
 
 @composite("mse_loss(Tensor self, Tensor target, int reduction=0) -> Tensor", lacks="complex", autocast="float32",
-           variants="nn", rule=pair_loss,
+           variants="nn", rule=pair_loss, node=True,
            npu="aclnnMseLoss(self, target, reduction, out)",
            grad={"self": lambda g, self, target, reduction: ops.mse_loss_backward(g, self, target, reduction),
                  "target": lambda g, self, target, reduction: ops.mse_loss_backward(g, target, self, reduction)})
@@ -106,7 +106,7 @@ def _smooth_l1_loss_backward(grad_output: Tensor, self: Tensor, target: Tensor, 
 
 @composite("smooth_l1_loss(Tensor self, Tensor target, int reduction=0, float beta=1.0) -> Tensor", autocast="float32",
            variants="nn",
-           rule=lambda self, target, reduction, beta: pair_loss(self, target, reduction) if beta > 0 else None,
+           rule=lambda self, target, reduction, beta: pair_loss(self, target, reduction) if beta > 0 else None, node=True,
            npu="aclnnSmoothL1Loss(self, target, reduction, beta, out)",
            grad={"self": lambda g, self, target, reduction, beta:
                  ops.smooth_l1_loss_backward(g, self, target, reduction, beta),
@@ -123,7 +123,9 @@ def _smooth_l1_loss(self: Tensor, target: Tensor, reduction: int, beta: float) -
 
 
 @composite("huber_loss(Tensor self, Tensor target, int reduction=0, float delta=1.0) -> Tensor", autocast="float32",
-           variants="nn")
+           variants="nn", node=True,
+           grad={"self": lambda g, self, target, reduction, delta: ops.huber_loss_backward(g, self, target, reduction, delta),
+                 "target": lambda g, self, target, reduction, delta: ops.huber_loss_backward(g, target, self, reduction, delta)})
 def _huber_loss(self: Tensor, target: Tensor, reduction: int, delta: float) -> Tensor:
     """Half the square of self - target, a line where its size is above delta."""
     if not delta > 0:                            # nor NaN
@@ -212,8 +214,8 @@ def _bce_target_slope(g: Tensor, self: Tensor, target: Tensor, weight: Tensor | 
 
 @composite("binary_cross_entropy(Tensor self, Tensor target, Tensor? weight=None, int reduction=0) -> Tensor",
            autocast={"cpu": "float32", "npu": "refused"},
-           variants="nn", rule=_bce_rule, npu="aclnnBinaryCrossEntropy(self, target, weight, reduction, out)",
-           grad={"self": lambda g, self, target, weight, reduction:
+           variants="nn", rule=_bce_rule, node=True, npu="aclnnBinaryCrossEntropy(self, target, weight, reduction, out)",
+           grad={"weight": "binary_cross_entropy", "self": lambda g, self, target, weight, reduction:
                  ops.binary_cross_entropy_backward(g, self, target, weight, reduction),
                  "target": _bce_target_slope})
 def _binary_cross_entropy(self: Tensor, target: Tensor, weight: Tensor | None, reduction: int) -> Tensor:
@@ -275,9 +277,10 @@ def _logits_target_backward(grad_output: Tensor, self: Tensor, target: Tensor, w
 
 
 @composite("binary_cross_entropy_with_logits(Tensor self, Tensor target, Tensor? weight=None, Tensor? pos_weight=None, "
-           "int reduction=0) -> Tensor", autocast="float32", out=False, variants="function", rule=_logits_rule,
+           "int reduction=0) -> Tensor", autocast="float32", out=False, variants="function", rule=_logits_rule, node=True,
            npu="aclnnBinaryCrossEntropyWithLogits(self, target, weight, pos_weight, reduction, out)",
-           grad={"self": lambda g, self, target, weight, pos_weight, reduction:
+           grad={"weight, pos_weight": "binary_cross_entropy_with_logits",
+                 "self": lambda g, self, target, weight, pos_weight, reduction:
                  ops._binary_cross_entropy_with_logits_backward(g, self, target, weight, pos_weight, reduction),
                  "target": lambda g, self, target, weight, pos_weight, reduction:
                  ops._binary_cross_entropy_with_logits_target_backward(g, self, target, weight, pos_weight, reduction)})
@@ -350,7 +353,8 @@ for _name, _camel, _rule, _slope, _curve in (
        npu=f"aclnn{_camel}Backward(grad_output, self, target, {_weight}, reduction, ignore_index, total_weight, out)")
     op(f"{_name}_forward({_NLL}) -> (Tensor output, Tensor total_weight)",
        batch=batching_nn.likelihood, variants="", rule=_rule,
-       grad={"self": _slope}, npu=f"aclnn{_camel}(self, target, {_weight}, reduction, ignore_index, output, total_weight)")
+       grad={"self": _slope, "weight": _name + "_forward"},
+       npu=f"aclnn{_camel}(self, target, {_weight}, reduction, ignore_index, output, total_weight)")
     op(f"{_name}(Tensor self, Tensor target, Tensor? weight=None, int reduction=0, SymInt ignore_index=-100) -> Tensor",
        variants="nn", autocast="float32", doc="Minus the log-probability of the target class, times its weight.",
        body=lambda self, target, weight, reduction, ignore_index, _forward=getattr(ops, _name + "_forward"):
@@ -432,7 +436,8 @@ op(f"_cross_entropy_backward(Tensor grad_output, Tensor self, Tensor target, Ten
 op(f"_cross_entropy(Tensor self, Tensor target, Tensor? weight, {_CROSS}) -> (Tensor, Tensor, Tensor)",
    batch=batching_nn.entropy, variants="",
    kernel="cross_entropy_forward", rule=_cross_entropy_rule,
-   grad={"self": lambda g, self, target, weight, reduction, ignore_index, label_smoothing, result1, result2:
+   grad={"weight": "nll_loss_forward",
+         "self": lambda g, self, target, weight, reduction, ignore_index, label_smoothing, result1, result2:
          _cross_entropy_grad(g, self, target, weight, reduction, ignore_index, label_smoothing, result1, result2)})
 
 

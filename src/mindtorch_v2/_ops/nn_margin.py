@@ -259,9 +259,10 @@ def _soft_margin_loss_backward(grad_output: Tensor, self: Tensor, target: Tensor
 
 @composite("soft_margin_loss(Tensor self, Tensor target, int reduction=0) -> Tensor",
            lacks="int complex", autocast="float32",
-           variants="nn", rule=pair_loss,
+           variants="nn", rule=pair_loss, node=True,
            npu="aclnnSoftMarginLoss(self, target, reduction, out)",
-           grad={"self": lambda g, self, target, reduction: ops.soft_margin_loss_backward(g, self, target, reduction)})
+           grad={"target": "soft_margin_loss",
+                 "self": lambda g, self, target, reduction: ops.soft_margin_loss_backward(g, self, target, reduction)})
 def _soft_margin_loss(self: Tensor, target: Tensor, reduction: int) -> Tensor:
     """log(1 + exp(-target * self))."""
     return reduced_loss((self * -target).exp().log1p(), reduction)
@@ -277,7 +278,9 @@ op(f"_multi_margin{_MULTI_MARGIN}", kernel="multi_margin", variants="", forward=
 
 
 @composite("multi_margin_loss(Tensor self, Tensor target, Scalar p=1, Scalar margin=1, Tensor? weight=None, "
-           "int reduction=0) -> Tensor", autocast="float32", variants="nn", forward=forward.refused("multi_margin_loss"))
+           "int reduction=0) -> Tensor", autocast="float32", variants="nn", forward=forward.refused("multi_margin_loss"), node=True,
+           grad={"weight": "multi_margin_loss", "self": lambda g, self, target, p, margin, weight, reduction:
+                 ops.multi_margin_loss_backward(g, self, target, p, margin, weight, reduction)})
 def _multi_margin_loss(self: Tensor, target: Tensor, p: float, margin: float, weight: Tensor | None,
                        reduction: int) -> Tensor:
     """The mean over the other classes of max(0, margin - self[target] + self[class]) ** p."""
@@ -336,7 +339,9 @@ op("_multilabel_margin(Tensor rows, Tensor target) -> (Tensor, Tensor)", kernel=
 
 @composite("multilabel_margin_loss_forward(Tensor self, Tensor target, int reduction) "
            "-> (Tensor output, Tensor is_target)", variants="",
-           forward=forward.refused("multilabel_margin_loss_forward"), rule=_multilabel_rule,
+           forward=forward.refused("multilabel_margin_loss_forward"), rule=_multilabel_rule, node=True,
+           grad={"self": lambda g, self, target, reduction, result1:
+                 ops.multilabel_margin_loss_backward(g, self, target, reduction, result1)},
            npu="aclnnMultilabelMarginLoss(self, target, reduction, output, is_target)")
 def _multilabel_margin_loss(self: Tensor, target: Tensor, reduction: int) -> tuple[Tensor, Tensor]:
     _multilabel_rule(self, target, reduction)

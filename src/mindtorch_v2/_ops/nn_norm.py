@@ -245,7 +245,7 @@ def _batch_grad(g: Tensor, input: Tensor, weight: Tensor | None, running_mean: A
 
 op("native_batch_norm_backward(Tensor grad_out, Tensor input, Tensor? weight, Tensor? running_mean, "
    "Tensor? running_var, Tensor? save_mean, Tensor? save_invstd, bool train, float eps, bool[3] output_mask) "
-   "-> (Tensor, Tensor, Tensor)", variants="", format="input",
+   "-> (Tensor, Tensor, Tensor)", variants="", format="input", batch=batching_nn.batch_normalized_slope,
    rule=lambda grad_out, input, weight, running_mean, running_var, save_mean, save_invstd, train, eps, output_mask:
    _wants([(input.shape, input.dtype)] + [((input.size(1),), _type_of_stats(input, weight))] * 2, output_mask),
    npu="aclnnBatchNormBackward(grad_out, input, weight, running_mean, running_var, save_mean, save_invstd, train, eps, "
@@ -254,7 +254,7 @@ op("native_batch_norm(Tensor input, Tensor? weight, Tensor? bias, Tensor? runnin
    "bool training, float momentum, float eps) -> (Tensor, Tensor, Tensor)",
    batch=batching_nn.batch_normalized, rule=_batch_rule, variants="function", format="input", writes="running_mean running_var",
    npu="aclnnBatchNorm(input, weight, bias, running_mean, running_var, training, momentum, eps, out0, out1, out2)",
-   grad={"input, weight, bias":
+   grad={"running_mean, running_var": "native_batch_norm", "input, weight, bias":
          lambda g, input, weight, running_mean, running_var, training, eps, result1, result2, needs:
          _batch_grad(g, input, weight, running_mean, running_var, training, eps, result1, result2, needs)})
 

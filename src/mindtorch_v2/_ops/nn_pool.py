@@ -374,7 +374,7 @@ def _unpool(name: str, self: Tensor, indices: Tensor, output_size: list[int], n:
            variants="nn",
            rule=lambda self, indices, output_size:
            _unpool_rule("max_unpooling2d_forward_out", self, indices, output_size, 2),
-           npu="aclnnMaxUnpool2d(self, indices, output_size, out)",
+           node=True, npu="aclnnMaxUnpool2d(self, indices, output_size, out)",
            grad={"self": lambda g, indices: _picked(g, indices, 2)})
 def _max_unpool2d(self: Tensor, indices: Tensor, output_size: list[int]) -> Tensor:
     """Every item where max pooling found it, zeros elsewhere."""
@@ -387,7 +387,7 @@ def _max_unpool2d(self: Tensor, indices: Tensor, output_size: list[int]) -> Tens
            autocast={"cpu": "float32"},
            variants="nn", rule=lambda self, indices, output_size, stride, padding:
            _unpool_rule("max_unpooling3d_forward_out", self, indices, output_size, 3),
-           npu="aclnnMaxUnpool3d(self, indices, output_size, stride, padding, out)",
+           node=True, npu="aclnnMaxUnpool3d(self, indices, output_size, stride, padding, out)",
            grad={"self": lambda g, indices: _picked(g, indices, 3)})
 def _max_unpool3d(self: Tensor, indices: Tensor, output_size: list[int], stride: tuple[int, ...],
                   padding: tuple[int, ...]) -> Tensor:

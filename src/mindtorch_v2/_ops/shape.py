@@ -98,7 +98,7 @@ def _check_stacked(tensors: tuple[Tensor, ...]) -> None:
 
 @composite("stack(Tensor[] tensors, int dim=0) -> Tensor", out="apart", autocast={"cpu": "widest"},
            variants="function", rule=_stack_rule,
-           npu="aclnnStack(tensors, dim, out)", grad={"tensors": lambda g, dim: list(g.unbind(dim))})
+           npu="aclnnStack(tensors, dim, out)", node=True, grad={"tensors": lambda g, dim: list(g.unbind(dim))})
 def _stack(tensors: tuple[Tensor, ...], dim: int) -> Tensor:
     """Joins tensors of one shape along a new dim."""
     _check_stacked(tensors)

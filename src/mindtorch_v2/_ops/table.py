@@ -29,6 +29,7 @@ class Pointwise(str):
 
 
 _NODES = {                             # where torch counts otherwise than by the order of rows here, or splits ops otherwise
+    "multilabel_margin_loss_forward": "MultilabelMarginLossBackward0",
     "copy_": "CopyBackwards", "max": "MaxBackward1", "max.dim": "MaxBackward0", "min": "MinBackward1", "min.dim": "MinBackward0",
     "median.dim": "MedianBackward1", "nanmedian.dim": "NanmedianBackward1", "lerp.Tensor": "LerpBackward1",
     "random_": "RandomBackward2", "random_.from": "RandomBackward0",
@@ -41,6 +42,28 @@ _NODES = {                             # where torch counts otherwise than by th
     "_cdist_apart": "CdistBackward0", "_cdist_slopes": "CdistBackwardBackward0",
     "_pdist_apart": "PdistBackward0", "_pdist_slopes": "PdistBackwardBackward0",
 }
+
+
+def _numbered(parameter: str) -> Callable[[Any], str]:
+    """Two ops of torch: the second has this parameter."""
+    return lambda node: f"{_camel(node._op_name)}Backward{int(node._value(parameter) is not None)}"
+
+
+def _power(node: Any) -> str:
+    """Of a number to a tensor, of a tensor to a number, or of two tensors."""
+    kinds = [node._value(name) for name in ("self", "exponent")]
+    return f"PowBackward{2 if isinstance(kinds[0], (int, float, complex)) else int(isinstance(kinds[1], _C.TensorBase))}"
+
+
+def _product(node: Any) -> str:
+    """F.linear of a matrix is one product in torch."""
+    matrix = len(node._input_metadata[0].shape) == 2
+    return "LinearBackward0" if not matrix else "MmBackward0" if node.next_functions[-1][0] is None else "AddmmBackward0"
+
+
+# Rows that are several ops in torch: which of them a node was recorded for.
+_SEVERAL: dict[str, Callable[[Any], str]] = {"sum": _numbered("dim"), "mean": _numbered("dim"), "prod": _numbered("dim"),
+                                             "pow": _power, "linear": _product}
 
 
 def _camel(name: str) -> str:
@@ -74,14 +97,14 @@ def _publish(name: str, function: Any, variants: str) -> None:
 
 def op(schema: str, *, rule: Any = None, kernel: str | Callable[..., Any] | None = None, view: str | None = None,
        native: str | None = None, body: Callable[..., Any] | None = None,
-       grad: dict[str, Callable[..., Any]] | None = None, npu: str | Npu | None = None,
+       grad: Mapping[str, Callable[..., Any] | str] | None = None, npu: str | Npu | None = None,
        numbers: bool | str | None = None, copies_self: bool = False, inplace: bool | str | None = None,
        out: bool | str | tuple[str | Callable[..., Any], ...] | Callable[..., Any] = True, guard: str | None = None,
        autocast: str | dict[str, str] | None = None,
        batch: Any = None, forward: Callable[..., Any] | None = None,
        refuses: Mapping[str, str | Exception] | None = None, lacks: str = "", variants: str = "function, method",
        namespace: str = "torch",
-       format: str | None = None, doc: str | None = None, whole: bool | str = False, writes: str = "") -> Any:
+       format: str | None = None, doc: str | None = None, whole: bool | str = False, writes: str = "", node: bool = False) -> Any:
     """One row: an op (or a further overload of one) from its schema, rule, kernel and gradient.
 
     kernel: the library's name for it where that is not the op's, or a function for all devices: of (outs, args), and of
@@ -103,8 +126,10 @@ def op(schema: str, *, rule: Any = None, kernel: str | Callable[..., Any] | None
     whole: dispatch modes and __torch_dispatch__ see a composite itself, not its parts; "unrecorded": unless a gradient is wanted,
     which the history of the parts gives.
     writes: the tensors besides self that the kernel changes ("running_mean running_var").
+    node: a composite's formulas are its history, also where its parts compute it; its body gives new tensors.
     numbers: whether numbers may stand for tensors: True, "other": but not for the first, "all": for all at once."""
-    # grad=None: recorded, and backward refuses; grad={}: the results have no history, as in torch
+    # grad=None: recorded, and backward refuses; grad={}: the results have no history, as in torch; {"target": "name"}: refused
+    # in that op's name where the target needs a gradient
     parsed = parse(schema)
     npu = Npu(npu) if isinstance(npu, str) else npu
     if body and npu and rule is None:
@@ -122,9 +147,10 @@ def op(schema: str, *, rule: Any = None, kernel: str | Callable[..., Any] | None
         numbers=pointwise if numbers is None else numbers, copies_self=copies_self or (mutates and not body),
         npu=npu, namespace=namespace,
         returns_class=None if namespace.startswith("npu") else returns_class(parsed.name, parsed.returns),
-        node_name=_node_name(parsed.name, parsed.overload, grad), out=out, guard=guard, batching=batch, forward=forward,
+        node_name=_node_name(parsed.name, parsed.overload, grad), several=_SEVERAL.get(parsed.name) if grad else None,
+        out=out, guard=guard, batching=batch, forward=forward,
         refuses=dict(refuses) if refuses else None,
-        description=_DESCRIPTION, format=format, whole=whole, writes=writes,
+        description=_DESCRIPTION, format=format, whole=whole, writes=writes, node=node,
         lacks=tuple(map(_C._dtype_named, _dtype_names(lacks))) if pointwise else (),
         autocast=dict.fromkeys(AUTOCAST_DEVICES, autocast) if isinstance(autocast, str) else autocast)
     if doc or body is not None:

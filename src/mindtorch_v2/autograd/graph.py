@@ -22,6 +22,10 @@ class saved_tensors_hooks:
         self.pack_hook, self.unpack_hook = pack_hook, unpack_hook
 
     def __enter__(self) -> None:
+        if not callable(self.pack_hook) or not callable(self.unpack_hook):
+            raise TypeError("_push_saved_tensors_default_hooks(): incompatible function arguments. The following argument types "
+                            "are supported:\n    1. (arg0: collections.abc.Callable, arg1: collections.abc.Callable) -> None\n\n"
+                            f"Invoked with: {self.pack_hook!r}, {self.unpack_hook!r}")
         _C._push_saved_hooks(self.pack_hook, self.unpack_hook)
 
     def __exit__(self, *exc: Any) -> None:
