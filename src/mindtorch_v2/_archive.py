@@ -114,9 +114,10 @@ class Archive:
         ):
             found = tail.rfind(b"PK\5\6", 0, found)
         if found < 0:
-            raise RuntimeError("PytorchStreamReader failed reading zip archive: failed finding central directory. If you are "
-                               "seeing this error, there is a high likelihood that your checkpoint file is corrupted. This can "
-                               "happen if the checkpoint was not saved properly, was transferred incorrectly, or the file was "
+            raise RuntimeError("PytorchStreamReader failed reading zip archive: failed finding central directory. This is an "
+                               "internal miniz error. If you are seeing this error, there is a high likelihood that your "
+                               "checkpoint file is corrupted. This can happen if the checkpoint was not saved properly, was "
+                               "transferred incorrectly, or the file was "
                                f"modified after saving. ({self.name})")
         count, size, offset = struct.unpack_from("<10xHII", tail, found)
         end = begin + found
@@ -368,7 +369,7 @@ def in_memory(file: IO[bytes]) -> IO[bytes]:
             raise AttributeError(f"'{type(file).__name__}' object has no attribute '{name}'. You can only torch.load from a file "
                                  "that is seekable. Please pre-load the data into a buffer like io.BytesIO and try to load "
                                  "from it instead.")
-    if not file.seekable():
+    if hasattr(file, "seekable") and not file.seekable():
         return io.BytesIO(file.read())
     begin = file.tell()
     try:

@@ -1,13 +1,15 @@
 """What torch.serialization lets a program choose and ask: byte order, mapping, places of storages, names in a file."""
 from __future__ import annotations
 
+import contextlib
 import io
 import mmap
 import pickletools
+import tempfile
 import threading
 import warnings
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from enum import Enum
 from typing import Any
 
@@ -136,6 +138,18 @@ def check_module_version_greater_or_equal(module: Any, req_version_tuple: tuple,
             raise RuntimeError(message) from error
         warnings.warn(message + ", but continuing assuming that requirement is met", stacklevel=2)
         return True
+
+
+@contextlib.contextmanager
+def mkdtemp() -> Iterator[str]:
+    """A with block with a folder that is gone afterwards."""
+    with tempfile.TemporaryDirectory() as path:
+        yield path
+
+
+def storage_to_tensor_type(storage: Any) -> Any:
+    """The class of tensors that torch has for a class of storages."""
+    return getattr(torch, type(storage).__name__.replace("Storage", "Tensor"))
 
 
 def normalize_storage_type(storage_type: type) -> type:

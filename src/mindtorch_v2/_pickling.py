@@ -12,7 +12,7 @@ from typing import IO, Any
 
 import mindtorch_v2 as torch
 
-from ._file_options import registered_tag
+from ._file_options import registered_tag, skipping
 from ._rebuilding import (
     StorageType,
     _get_layout,
@@ -20,6 +20,15 @@ from ._rebuilding import (
 )
 
 _PythonPickler: Any = pickle._Pickler  # the C pickler insists on a global's own name
+
+
+def _blank(fake: Any) -> Any:
+    """A tensor with memory in the place of a fake one; what stands in it is not written."""
+    items = fake.storage_offset() + 1 + sum((size - 1) * step for size, step in zip(fake.shape, fake.stride()))
+    storage = torch.UntypedStorage(max(items, 0) * fake.element_size())
+    made = torch.empty(0, dtype=fake.dtype, device="cpu").set_(storage, fake.storage_offset(), tuple(fake.shape), fake.stride())
+    made.requires_grad_(fake.requires_grad)
+    return torch.nn.Parameter(made, fake.requires_grad) if isinstance(fake, torch.nn.Parameter) else made
 
 
 @cache
@@ -72,6 +81,8 @@ class TensorPickler(_PythonPickler):
     def reducer_override(self, obj: Any) -> Any:
         if id(obj) in _names():
             return _names()[id(obj)]
+        if skipping.materialize and isinstance(obj, torch.Tensor) and hasattr(obj, "fake_mode"):
+            return _blank(obj).__reduce_ex__(self.proto)
         if isinstance(obj, torch.Size):
             return torch.Size, (tuple(obj),)
         if isinstance(obj, torch.layout):

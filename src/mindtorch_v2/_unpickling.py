@@ -295,13 +295,13 @@ class WeightsUnpickler:
             raise UnpicklingError(
                 f"Trying to load unsupported GLOBAL {shown(full)} whose module {module} is blocked."
             )
-        for known in _safe_globals.values():
-            if isinstance(known, _NoGlobal):
-                known.refuse()
         if full in _safe_globals:
             return _safe_globals[full]
         if full in listed_globals():
             return listed_globals()[full].value
+        for known in _safe_globals.values():
+            if isinstance(known, _NoGlobal):
+                known.refuse()
         full = shown(full)
         raise UnpicklingError(
             f"Unsupported global: GLOBAL {full.removeprefix('builtins.')} was not an allowed global by default. Please use "
@@ -487,6 +487,8 @@ def unpickle(
     begin = file.tell()
     try:
         if weights_only:
+            for name in options.keys() - {"encoding"}:
+                raise TypeError(f"Unpickler.__init__() got an unexpected keyword argument '{name}'")
             machine = WeightsUnpickler(file, source.nbytes, options.get("encoding", "utf-8"))
             machine.persistent_load = restore  # type: ignore[method-assign, assignment]
             return machine.load()

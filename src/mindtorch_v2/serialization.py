@@ -11,6 +11,7 @@ import os
 import pickle
 import struct
 import sys
+import warnings
 import zipfile
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -30,6 +31,7 @@ from ._file_options import (  # noqa: F401
     get_default_load_endianness,
     get_default_mmap_options,
     get_unsafe_globals_in_checkpoint,
+    mkdtemp,
     normalize_storage_type,
     register_package,
     registered_place,
@@ -38,6 +40,7 @@ from ._file_options import (  # noqa: F401
     set_default_mmap_options,
     skip_data,
     skipping,
+    storage_to_tensor_type,
 )
 from ._pickling import TensorPickler, location_tag
 from ._rebuilding import INT64_END, StorageType, _get_layout, deferred_sparse_checks, expect, shown  # noqa: F401
@@ -58,6 +61,15 @@ PROTOCOL_VERSION = 1001
 File = Any  # str, os.PathLike or a binary file
 MapLocation = Any  # None, str, torch.device, dict[str, str] or callable(storage, location)
 MAP_LOCATION = MapLocation
+FileLike = File
+SHORT_SIZE, INT_SIZE, LONG_SIZE = (struct.Struct(f"={_code}").size for _code in "hii")     # what the first format names
+STORAGE_KEY_SEPARATOR = ","
+__all__ = ["LoadEndianness", "SourceChangeWarning", "StorageType", "add_safe_globals", "check_module_version_greater_or_equal",
+           "clear_safe_globals", "default_restore_location", "get_crc32_options", "get_default_load_endianness",
+           "get_default_mmap_options", "get_safe_globals", "get_unsafe_globals_in_checkpoint", "load", "location_tag", "mkdtemp",
+           "normalize_storage_type", "register_package", "safe_globals", "save", "set_crc32_options",
+           "set_default_load_endianness", "set_default_mmap_options", "skip_data", "storage_to_tensor_type",
+           "validate_cuda_device"]
 
 
 # ---- saving --------------------------------------------------------------------------------------
@@ -89,6 +101,8 @@ def save(
     A file at a path is replaced as a whole: whatever happens meanwhile, there is the old one or the new one.
     """
     if pickle_module is not pickle:
+        if not hasattr(pickle_module, "__name__"):
+            raise AttributeError(f"'{type(pickle_module).__name__}' object has no attribute '__name__'")
         raise ValueError(f"[save] pickle_module must be pickle, got {pickle_module!r}")
     if not isinstance(f, (str, os.PathLike)) and not hasattr(f, "write"):
         raise AttributeError("expected 'f' to be string, path, or a file-like object with a 'write' attribute")
@@ -147,6 +161,11 @@ def _legacy_save(obj: Any, f: File, pickle_module: Any, pickle_protocol: int) ->
 
 _NO_CUDA = ("Attempting to deserialize object on a CUDA device but torch.cuda.is_available() is False. If you are running on a "
             "CPU-only machine, please use torch.load with map_location=torch.device('cpu') to map your storages to the CPU.")
+
+
+def validate_cuda_device(location: str) -> int:
+    """Refuses, as torch does where there is no CUDA."""
+    raise RuntimeError(_NO_CUDA)
 
 
 def default_restore_location(storage: Any, location: str) -> Any:
@@ -315,6 +334,8 @@ def load(
     if weights_only and pickle_module is not None:
         raise RuntimeError("Can not safely load weights when explicit pickle_module is specified")
     is_path = isinstance(f, (str, os.PathLike))
+    if weights_only and pickle_load_args:
+        warnings.warn("pickle_load_args only works if `weights_only=False`.", stacklevel=2)
     mmap = torch.utils.serialization.config.load.mmap if mmap is None else mmap
     if mmap and not is_path:
         raise ValueError("f must be a file path in order to use the mmap argument")

@@ -87,3 +87,24 @@ def test_parts_of_a_pass_have_the_names_of_torch() -> None:
     next(theirs), next(found)
     for name in ("_num_yielded", "_timeout", "_drop_last", "_dataset_kind", "_auto_collation", "_num_workers"):
         assert getattr(found, name) == getattr(theirs, name), name
+
+
+class Tracked(mt.utils.data.Dataset):
+    """Items with a graph, which cannot leave the process that made them."""
+
+    def __len__(self) -> int:
+        return 2
+
+    def __getitem__(self, i: int) -> Any:
+        return mt.ones(2, requires_grad=True) * i
+
+
+def test_a_worker_refuses_batches_with_a_graph() -> None:
+    with pytest.raises(RuntimeError, match="don't support automatic differentiation"):
+        list(mt.utils.data.DataLoader(Tracked(), 2, num_workers=1))
+    assert next(iter(mt.utils.data.DataLoader(Tracked(), 2))).requires_grad
+
+
+@twin
+def test_a_timeout_needs_workers(t):
+    return error(lambda: iter(t.utils.data.DataLoader([1, 2], timeout=2)), 99)

@@ -223,3 +223,21 @@ def test_the_arguments_of_to_are_read_as_those_of_a_tensors_to(t: Any) -> Any:
     refused = [error(lambda given=given: parse(*given), 40) for given in (("cpu", t.float64, True, True), (t.float64, "cpu"))]
     kept = [t.nn.Linear(2, 2).to(*given).weight.dtype for given in ((float,), (like, True), ("cpu", t.bfloat16))]
     return [(str(device), dtype, wait, str(format)) for device, dtype, wait, format in found], refused, kept
+
+
+@twin
+def test_functional_call_sets_what_a_parametrization_computes(t):
+    class Twice(t.nn.Module):
+        def forward(self, x: Any) -> Any:
+            return x * 2
+
+        def right_inverse(self, x: Any) -> Any:
+            return x / 2
+    layer = t.nn.Linear(2, 2)
+    with t.no_grad():
+        layer.weight.fill_(1)
+        layer.bias.fill_(0)
+    t.nn.utils.parametrize.register_parametrization(layer, "weight", Twice())
+    x = t.ones(1, 2)
+    found = t.func.functional_call(layer, {"weight": t.full((2, 2), 5.0)}, x)
+    return found, layer(x), t.func.functional_call(layer, {"nothing": t.ones(1)}, x)

@@ -5,6 +5,7 @@ from typing import Any
 import mindtorch_v2 as torch
 
 RemovableHandle = torch.nn.modules._hooks.RemovableHandle
+RemovableHandle.__module__ = __name__
 
 
 def unserializable_hook(f: Any) -> Any:

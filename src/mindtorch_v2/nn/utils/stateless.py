@@ -94,14 +94,23 @@ def _reparametrize_module(
                 f"Error(s) in reparametrizing for {module._get_name()}:\n\t{lines}"
             )
     saved = {}
+    computed: list[tuple[Module, str, Tensor]] = []      # what a parametrization computes is set through it, and set back
     try:
         for name, value in given.items():
             if name in places:
                 table, key = places[name]
                 saved[name] = table[key]
                 table[key] = value
+                continue
+            path, _, last = name.rpartition(".")
+            owner = module.get_submodule(path)
+            if hasattr(owner, last):
+                computed.append((owner, last, getattr(owner, last)))
+                setattr(owner, last, value)
         yield
     finally:
+        for owner, last, value in reversed(computed):
+            setattr(owner, last, value)
         for name, value in saved.items():
             table, key = places[name]
             if name in parameters_and_buffers:

@@ -253,6 +253,11 @@ for _names, _path in ((_ITERATOR_NAMES, "{}"), (_LOADER_NAMES, "loader.{}")):
 class _SingleProcessDataLoaderIter(_BaseDataLoaderIter):
     """Batches made in this process."""
 
+    def __init__(self, loader: DataLoader) -> None:
+        if loader.timeout != 0:
+            raise AssertionError("_SingleProcessDataLoaderIter requires timeout == 0")
+        super().__init__(loader)
+
     def begin(self) -> None:
         super().begin()
         self.fetcher = fetcher(self.loader.dataset, *self.loader._kind)

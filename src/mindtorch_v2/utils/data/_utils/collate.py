@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import mindtorch_v2 as torch
+from mindtorch_v2.utils.data._utils.worker import get_worker_info
 
 default_collate_err_msg_format = "default_collate: batch must contain tensors, numpy arrays, numbers, dicts or lists; found {}"
 np_str_obj_array_pattern = re.compile(r"[SaUO]")
@@ -75,6 +76,9 @@ def collate_tensor_fn(batch: Any, *, collate_fn_map: Any = None) -> Any:
     if batch[0].layout not in (torch.strided, torch.jagged):
         raise RuntimeError("Batches of sparse tensors are not currently supported by the default collate_fn; please provide a "
                            "custom collate_fn to handle them appropriately.")
+    if get_worker_info() is not None and torch.is_grad_enabled() and any(t.requires_grad for t in batch):
+        raise RuntimeError(f"{torch.stack.__name__}(): functions with out=... arguments don't support automatic "
+                           "differentiation, but one of the arguments requires grad.")       # a graph cannot leave the process
     return torch.stack(list(batch), 0)
 
 
