@@ -79,12 +79,13 @@ _DEFERRED = ("npu", "nn", "optim", "utils", "serialization", "multiprocessing", 
           "func", "profiler", "library", "hub", "_subclasses", "sparse", "nested", "distributed", "futures", "functional", "ao",
           "_utils", "__future__",
           "_utils_internal", "_jit_internal", "_tensor_str", "_inductor", "_refs", "_prims", "_prims_common", "_native",
-          "_logging", "_vendor", "_higher_order_ops", "_library",
+          "_logging", "_vendor", "_custom_op", "_weights_only_unpickler", "_higher_order_ops", "_library",
           "masked", "quasirandom", "_custom_ops", "onnx", "_VF")
 _FROM = {"GradScaler": "amp.grad_scaler", "svd_lowrank": "_lowrank", "pca_lowrank": "_lowrank", "lobpcg": "_lobpcg",
          "to_dlpack": "utils.dlpack", "_disable_dynamo": "_compile", "cond": "functional",
          "while_loop": "functional",
-         "vmap": "func", "ops": "library", "Future": "futures", "ScriptModule": "_jit_internal", "Event": "accelerator",
+         "vmap": "func", "ops": "library", "Future": "futures", "ScriptModule": "_jit_internal", "ScriptObject": "_jit_internal",
+         "Event": "accelerator",
          "Stream": "accelerator",
          "get_device_module": "accelerator", "_register_device_module": "accelerator",
          "load": "serialization", "save": "serialization",
@@ -117,12 +118,13 @@ _CORE_NAMES = (
     "_jit_can_fuse_on_cpu _jit_can_fuse_on_gpu _jit_texpr_fuser_enabled _jit_nvfuser_enabled _jit_set_profiling_mode "
     "_jit_set_profiling_executor _jit_override_can_fuse_on_cpu _jit_override_can_fuse_on_gpu _jit_set_texpr_fuser_enabled "
     "_jit_set_nvfuser_enabled _jit_set_nvfuser_guard_mode _set_math_sdp_allow_fp16_bf16_reduction "
+    "_get_graph_executor_optimize _set_print_stack_traces_on_fatal_signal "
     "_WeakTensorRef _TensorBase _get_autograd_fallback_mode _set_autograd_fallback_mode")
 _AUTOGRAD_NAMES = (
     "CreationMeta _push_saved_tensors_default_hooks _pop_saved_tensors_default_hooks "
     "_saved_tensors_hooks_get_disabled_error_message _saved_tensors_hooks_is_enabled "
     "_saved_tensors_hooks_disable _saved_tensors_hooks_enable _unsafe_set_version_counter _supported_activities "
-    "_top_saved_tensors_default_hooks _get_sequence_nr kineto_available")
+    "_top_saved_tensors_default_hooks _get_sequence_nr kineto_available DeviceType")
 _deferred.defer(_C.__name__, {"PyTorchFileReader": "_file_records", "PyTorchFileWriter": "_file_records",
                               "_AutoDispatchBelowAutograd": "_library.operator",
                               "_AutoDispatchBelowADInplaceOrView": "_library.operator",

@@ -249,10 +249,25 @@ def kineto_available() -> bool:
     return torch.autograd.kineto_available()
 
 
+class DeviceType(enum.Enum):
+    """Kinds of devices, by PyTorch's numbers."""
+    CPU, CUDA, MKLDNN, OPENGL, OPENCL, IDEEP, HIP, FPGA, MAIA, XLA, Vulkan, Metal, XPU, MPS, Meta, HPU, VE, Lazy, IPU, MTIA, \
+        PrivateUse1 = range(21)
+
+
 # ---- the compiler of TorchScript, which is not here: its switches are off and stay so ------------------------------------
 def _switch_off(enable: bool) -> bool:
     """False: what it would switch is not there."""
     return False
+
+
+def _get_graph_executor_optimize() -> bool:
+    """True, as where nothing was set."""
+    return True
+
+
+def _set_print_stack_traces_on_fatal_signal(enable: bool) -> None:
+    """Kept for callers: Python's faulthandler does that."""
 
 
 def _jit_can_fuse_on_cpu() -> bool:

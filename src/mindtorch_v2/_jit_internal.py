@@ -19,6 +19,9 @@ class ScriptModule(torch.nn.Module):
         torch.jit.save(self, f)
 
 
+ScriptObject: Any = torch._facade.absent("torch.ScriptObject", "there is no TorchScript whose classes it would hold objects of")
+
+
 class RecursiveScriptModule(ScriptModule):
     """What torch.jit.script makes of a module in torch; here it gives the module itself, so nothing is one."""
 

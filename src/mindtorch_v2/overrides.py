@@ -316,7 +316,13 @@ def _get_torch_function_state() -> _TorchFunctionState:
     return _TorchFunctionState.SUBCLASSES_DISABLED if _C._is_function_off() else _TorchFunctionState.ENABLED
 
 
+def _set_torch_function_state(state: _TorchFunctionState) -> None:
+    """Whether classes may override functions from now on."""
+    _C._set_function_off(state is not _TorchFunctionState.ENABLED)
+
+
 vars(_C).update(_TorchFunctionState=_TorchFunctionState, _get_torch_function_state=_get_torch_function_state,
+                _set_torch_function_state=_set_torch_function_state,
                 _len_torch_function_stack=lambda: len(_modes()),
                 DisableTorchFunctionSubclass=DisableTorchFunctionSubclass,
                 DisableTorchFunction=DisableTorchFunction,

@@ -46,6 +46,16 @@ from torch.testing._internal.logging_tensor import LoggingTensor, capture_logs
 from torch.testing._internal.two_tensor import TwoTensor
 from torch.utils._import_utils import import_dill
 from torch.utils._mode_utils import no_dispatch
+import torch.cuda.memory, torch.xpu.memory, torch.autograd.profiler_legacy, torch._custom_op.impl
+from torch import ScriptObject
+from torch._C import _get_graph_executor_optimize, _set_print_stack_traces_on_fatal_signal
+from torch._C._autograd import DeviceType
+from torch._dynamo.utils import LazyString
+from torch._logging._internal import LogState, _get_log_state, _init_logs, _set_log_state, log_registry, trace_log
+from torch.fx.experimental._config import translation_validation
+from torch.nn.functional import ScalingType, SwizzleType
+from torch.onnx import producer_version
+from torch.testing._internal import logging_utils, dynamo_pytree_test_utils
 import functorch
 from functorch import combine_state_for_ensemble, make_functional, make_functional_with_buffers, make_fx, vmap
 from functorch.experimental import chunk_vmap, functionalize, replace_all_batch_norm_modules_
@@ -60,6 +70,15 @@ class Case(JitTestCase):
     def test(self):
         FileCheck().check("add").run(torch.fx.symbolic_trace(lambda x: x + 1).code)
 assert unittest.TextTestRunner(stream=open(os.devnull, "w")).run(Case("test")).wasSuccessful()
+
+torch.backends.mkldnn.matmul.fp32_precision = "bf16"
+assert torch.backends.mkldnn.matmul.fp32_precision == "bf16" and torch.backends.cudnn.conv.fp32_precision == "tf32"
+assert str(LazyString(lambda word: word + "!", "hey")) == "hey!" and not log_registry.get_log_qnames()
+from torch._dynamo.test_case import TestCase as DynamoCase, run_tests
+assert issubclass(DynamoCase, torch.testing._internal.common_utils.TestCase) and callable(run_tests)
+torch._C._set_torch_function_state(torch._C._TorchFunctionState.SUBCLASSES_DISABLED)
+assert not torch._C._is_torch_function_enabled()
+torch._C._set_torch_function_state(torch._C._TorchFunctionState.ENABLED)
 
 def equal(x, y, equal_nan=False):
     torch.testing.assert_close(x, y, equal_nan=equal_nan)
@@ -307,3 +326,48 @@ def test_marks_and_classes_can_be_set_aside() -> None:
     assert z.is_conj() and z.resolve_conj().tolist() == [1 - 2j]
     with pytest.raises(RuntimeError, match="complex"):
         mt._C._set_conj(mt.ones(1), True)
+
+
+# ---- torch.serialization, as its tests use it ---------------------------------------------------------------------------------
+class Plain:
+    """A file with no more methods than torch.load needs; `seekable` is not one."""
+
+    def __init__(self, data: bytes) -> None:
+        self.inner = io.BytesIO(data)
+        self.read, self.seek, self.tell, self.readline = self.inner.read, self.inner.seek, self.inner.tell, self.inner.readline
+
+
+@twin
+def test_what_saving_and_loading_refuse(t):
+    file = io.BytesIO()
+    t.save({"a": t.ones(2)}, file)
+
+    def load(**options: Any) -> Any:
+        return t.load(io.BytesIO(file.getvalue()), **options)
+    with pytest.warns(UserWarning, match="pickle_load_args only works if"):
+        unknown = error(lambda: load(foo=1), 99)
+    t.serialization.add_safe_globals([("a", "b", "c")])
+    try:
+        spoiled = load()                           # names no global that the entry could stand for
+    finally:
+        t.serialization.clear_safe_globals()
+    kept = t.ones(2, requires_grad=True)
+    kept.register_hook(lambda g: g)
+    with pytest.warns(UserWarning, match="backward hook .* on tensor will not be serialized"):
+        t.save(kept, io.BytesIO())
+    return t.load(Plain(file.getvalue())), unknown, spoiled, error(lambda: t.serialization.validate_cuda_device("cuda:0"), 60), t.serialization.LONG_SIZE, \
+        error(lambda: t.save(1, io.BytesIO(), pickle_module=3)), sorted(set(t.serialization.__all__) - {"validate_hpu_device"})
+
+
+@twin
+def test_fake_tensors_are_saved_as_blank_ones(t):
+    from importlib import import_module
+    mode = import_module(t.__name__ + "._subclasses.fake_tensor").FakeTensorMode
+    with mode():
+        fakes = [t.ones(3), t.nn.Linear(2, 2).state_dict(), t.nn.Parameter(t.ones(2, 3))]
+    file = io.BytesIO()
+    with t.serialization.skip_data(materialize_fake_tensors=True):
+        t.save(fakes, file)
+    file.seek(0)
+    first, state, last = t.load(file)
+    return first, dict(state), last.requires_grad, last.shape == (2, 3)

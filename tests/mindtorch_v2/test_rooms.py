@@ -33,7 +33,7 @@ FLOORS: dict[int, str] = {
        "_prims _prims_common _utils _utils_internal _jit_internal _higher_order_ops masked quasirandom _lowrank _lobpcg _custom_ops onnx "
        "_VF",
 }
-FLOORS[5] += " fx export monitor sparse __future__"
+FLOORS[5] += " _custom_op fx export monitor sparse __future__"
 FLOORS[4] += " _nested"
 FLOORS[5] += " _library nested _functorch _guards _inductor _refs _export _file_options _weights_only_unpickler _decomp package _core_names _linalg_utils _vmap_internals _file_records"
 FLOOR_OF = {name: floor for floor, names in FLOORS.items() for name in names.split()}

@@ -9,7 +9,7 @@ import mindtorch_v2 as torch
 _facade = torch._facade
 _WHY = "mindtorch_v2 compiles nothing: every op runs when it is called"
 config: Any = _facade.settings(__name__, "config", "Settings of the compiler: stored, and not read.",
-                          cpp_wrapper=False, fallback_random=False, size_asserts=False, freezing=False,
+                          cpp_wrapper=False, compile_threads=1, fallback_random=False, size_asserts=False, freezing=False,
                           max_autotune=False, triton=_facade.settings(__name__, "triton_config", "Settings of Triton."))
 GPU_TYPES = ["cuda", "mps", "xpu", "mtia"]
 utils: Any = _facade.module(__name__, "utils", "Which devices the compiler would serve beside the CPU.",

@@ -45,6 +45,24 @@ class _Matmul:
     fp32_precision = "none"
 
 
+class _Precision:
+    """How float32 may be rounded in one kind of op of a backend: kept, and changes nothing."""
+
+    def __init__(self, words: str, value: str = "none") -> None:
+        self.__dict__.update(_words=words.split(), _value=value)
+
+    @property
+    def fp32_precision(self) -> str:
+        """none, or what was set."""
+        return self._value
+
+    @fp32_precision.setter
+    def fp32_precision(self, value: str) -> None:
+        if value not in self._words:
+            raise RuntimeError(f"Unknown precision: {value}")
+        self.__dict__["_value"] = value
+
+
 class _Plans:
     """torch.backends.cuda.cufft_plan_cache: empty."""
     size, max_size = 0, 0
@@ -75,7 +93,8 @@ def _set_cudnn_flags(**given: Any) -> None:
 
 
 cudnn: Any = _module("cudnn", "cuDNN: absent.", enabled=True, benchmark=False, deterministic=False, allow_tf32=True,
-                     benchmark_limit=10, version=lambda: None, is_acceptable=lambda tensor: False,
+                     benchmark_limit=10, conv=_Precision("ieee tf32 none", "tf32"), rnn=_Precision("ieee tf32 none", "tf32"),
+                     version=lambda: None, is_acceptable=lambda tensor: False,
                      set_flags=_set_cudnn_flags)
 cuda: Any = _module("cuda", "CUDA: absent.", matmul=_Matmul(), cufft_plan_cache=_Plans(), is_built=lambda: False,
                     preferred_linalg_library=lambda backend=None: "default",
@@ -101,10 +120,11 @@ def _sdp_kernel(enable_flash: bool = True, enable_math: bool = True, enable_mem_
 cuda.sdp_kernel = _sdp_kernel
 for _name in ("flash_attention", "efficient_attention", "cudnn_attention"):
     setattr(cuda, f"can_use_{_name}", lambda params, debug=False: False)
-cuda.is_flash_attention_available = lambda: False
+cuda.is_flash_attention_available = cuda.is_ck_sdpa_available = lambda: False
 cuda.SDPAParams = _facade.absent("torch.backends.cuda.SDPAParams", "CUDA's kernels of attention are not here")
 mkl: Any = _module("mkl", "MKL: absent.", VERBOSE_OFF=0, VERBOSE_ON=1)
 mkldnn: Any = _module("mkldnn", "oneDNN: absent.", enabled=True, VERBOSE_OFF=0, VERBOSE_ON=1,
+                      **{name: _Precision("ieee tf32 bf16 none") for name in ("matmul", "conv", "rnn")},
                       is_acl_available=lambda: False)
 openmp: Any = _module("openmp", "OpenMP: the kernels have their own threads.")
 mps: Any = _module("mps", "Apple's Metal: absent.", is_built=lambda: False, is_macos13_or_newer=lambda minor=0: False,

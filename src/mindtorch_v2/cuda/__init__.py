@@ -43,7 +43,7 @@ for _name in ("current_device", "set_device", "get_device_name", "get_device_cap
               "get_rng_state", "set_rng_state", "initial_seed", "_lazy_init", "current_solver_handle", "get_stream_from_external",
               "set_sync_debug_mode", "device_memory_used", "memory_usage",
               "memory_summary", "list_gpu_processes", "set_per_process_memory_fraction", "caching_allocator_alloc",
-              "caching_allocator_delete", "external_stream", "make_graphed_callables", "graph_pool_handle"):
+              "caching_allocator_delete", "external_stream", "make_graphed_callables", "graph_pool_handle", "_sleep"):
     globals()[_name] = _refusal(_name)
 
 # Queries and resets that need no device return what torch returns where CUDA is absent.

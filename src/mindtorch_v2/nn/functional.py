@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum as _enum
 import types as _types
 from typing import Any as _Any
 
@@ -23,6 +24,18 @@ has_torch_function = torch.overrides.has_torch_function
 has_torch_function_unary = torch.overrides.has_torch_function_unary
 has_torch_function_variadic = torch.overrides.has_torch_function_variadic
 handle_torch_function = torch.overrides.handle_torch_function
+
+
+
+class ScalingType(_enum.Enum):
+    """How the factors of a scaled product of narrow floats lie."""
+    TensorWise, RowWise, BlockWise1x16, BlockWise1x32, BlockWise1x128, BlockWise128x128 = range(6)
+
+
+class SwizzleType(_enum.Enum):
+    """Whether those factors are stored out of order."""
+    NO_SWIZZLE, SWIZZLE_32_4_4 = range(2)
+
 
 # Names that are an op itself.
 _TORCH_OPS = (

@@ -11,6 +11,7 @@ __all__ = ["ONNXProgram", "OnnxExporterError", "export", "is_in_onnx_export", "i
 
 # torchvision imports torch.onnx, and the export brings torch.export and torch.fx.
 torch._deferred.defer(__name__, dict.fromkeys(("ONNXProgram", "export"), "onnx._export"))
+producer_version = str(torch.__version__)
 _WHY = "the export of mindtorch_v2 translates aten ops and calls no symbolic functions; use torch.onnx.export"
 _facade = torch._facade
 

@@ -7,6 +7,7 @@ from typing import Any
 enrich_profiler_metadata = False                 # note where generated code stands for the profiler
 use_duck_shape = True                            # sizes that are equal once are one symbol; sizes are plain ints here
 meta_nonzero_assume_all_nonzero = False          # nonzero of a tensor without values has as many rows as it could have
+translation_validation = False                   # a second solver that would check guards; there are none
 backed_size_oblivious = False                    # sizes 0 and 1 are not special
 print_data_dependent_errors = False              # show which value of a tensor without values was requested
 validate_shape_env_version_key = False
