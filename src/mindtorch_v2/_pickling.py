@@ -81,8 +81,9 @@ class TensorPickler(_PythonPickler):
     def reducer_override(self, obj: Any) -> Any:
         if id(obj) in _names():
             return _names()[id(obj)]
-        if skipping.materialize and isinstance(obj, torch.Tensor) and hasattr(obj, "fake_mode"):
-            return _blank(obj).__reduce_ex__(self.proto)
+        if isinstance(obj, torch.Tensor):
+            torch.utils.hooks.warn_if_has_hooks(obj)
+            return _blank(obj).__reduce_ex__(self.proto) if skipping.materialize and hasattr(obj, "fake_mode") else NotImplemented
         if isinstance(obj, torch.Size):
             return torch.Size, (tuple(obj),)
         if isinstance(obj, torch.layout):

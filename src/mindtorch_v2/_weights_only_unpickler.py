@@ -8,7 +8,8 @@ from typing import IO, Any
 import mindtorch_v2 as torch
 
 _add_safe_globals, _clear_safe_globals = torch.serialization.add_safe_globals, torch.serialization.clear_safe_globals
-_get_safe_globals, _safe_globals = torch.serialization.get_safe_globals, torch.serialization.safe_globals
+_get_safe_globals = torch.serialization.get_safe_globals
+_safe_globals: Any = vars(torch.serialization)["safe_globals"]      # a checker cannot tell its type in this cycle
 
 
 class Unpickler:

@@ -96,6 +96,7 @@ SLOPES = {
     "conv2d": lambda t, x: t.nn.functional.conv2d(x.view(1, 2, 2, 3), x.view(2, 2, 1, 3), x.view(-1)[:2]),
     "conv_transpose1d": lambda t, x: t.nn.functional.conv_transpose1d(x.view(1, 2, 6), x.view(2, 2, 3), groups=2),
     "layer_norm": lambda t, x: t.nn.functional.layer_norm(x.view(4, 3), (3,), x.view(-1)[:3], x.view(-1)[:3]),
+    "batch_norm": lambda t, x: t.nn.functional.batch_norm(x.view(3, 2, 2), None, None, x.view(-1)[:2], x.view(-1)[2:4], True),
     "group_norm": lambda t, x: t.nn.functional.group_norm(x.view(1, 4, 3), 2, x.view(-1)[:4], x.view(-1)[:4]),
     "rms_norm": lambda t, x: t.nn.functional.rms_norm(x.view(4, 3), (3,), x.view(-1)[:3]),
     "nearest": lambda t, x: t.nn.functional.interpolate(x.view(2, 2, 3), size=5, mode="nearest"),

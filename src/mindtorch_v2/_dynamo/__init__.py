@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 from pathlib import PurePath
 from typing import Any
 
@@ -82,25 +81,6 @@ utils: Any = _facade.module(__name__, "utils", "What graph capture says of itsel
                        counters={}, clone_input=clone_input,
                        LazyString=torch._logging.LazyString,
                        CompileProfiler=_facade.absent("torch._dynamo.utils.CompileProfiler", _WHY))
-def _test_name(name: str) -> Any:
-    """TestCase and run_tests over those of torch.testing._internal, which is a part of PyTorch's wheel."""
-    utils: Any = sys.modules.get(f"{torch.__name__}.testing._internal.common_utils")
-    if name not in ("TestCase", "CPythonTestCase", "run_tests"):
-        raise AttributeError(f"module 'torch._dynamo.test_case' has no attribute {name!r}")
-    if utils is None:
-        raise ImportError(f"[torch._dynamo.test_case.{name}] needs torch.testing._internal.common_utils; import that first")
-    if name == "run_tests":
-        return lambda needs=(): utils.run_tests()
-
-    def forget(self: Any) -> None:
-        torch.compiler.reset()
-        super(made, self).setUp()
-    made: Any = type(name, (utils.TestCase,), {"setUp": forget, "__doc__": "Every test begins with nothing compiled."})
-    vars(test_case)[name] = made
-    return made
-
-
-test_case: Any = _facade.module(__name__, "test_case", "The class of tests of graph capture.", __getattr__=_test_name)
 compiled_autograd: Any = _facade.module(__name__, "compiled_autograd", "Backward passes are not compiled.",
                                    reset=torch.compiler.reset, _disable=contextlib.nullcontext)
 testing: Any = _facade.module(__name__, "testing", "Helpers for tests of graph capture.", reset=torch.compiler.reset,

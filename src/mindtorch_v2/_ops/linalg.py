@@ -61,7 +61,13 @@ op("mm(Tensor self, Tensor mat2) -> Tensor",
    batch=batching.product(2, 2), forward=forward.bilinear, autocast="lower", rule=infer.mm,
    npu="aclnnMm(self, mat2, out, 0)",
    grad={"self": lambda g, mat2: ops.mm(g, _t(mat2)), "mat2": lambda g, self: ops.mm(_t(self), g)})
-op("linear(Tensor input, Tensor weight, Tensor? bias=None) -> Tensor",
+def _linear_name(node: Any) -> str:
+    """Of a matrix it is one product in torch."""
+    matrix = len(node._input_metadata[0].shape) == 2
+    return "LinearBackward0" if not matrix else "MmBackward0" if node.next_functions[-1][0] is None else "AddmmBackward0"
+
+
+op("linear(Tensor input, Tensor weight, Tensor? bias=None) -> Tensor", several=_linear_name,
    batch=batching.affine, forward=forward.bilinear, autocast="lower",
    rule=infer.linear, variants="nn",
    npu=Npu("aclnnAddmm(bias.row, input.rows, weight.mT, 1, 1, out.rows, 0)",

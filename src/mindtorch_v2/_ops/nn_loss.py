@@ -3,6 +3,7 @@
 A reduction is torch's number: 0 keeps every loss, 1 takes the mean, 2 the sum."""
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -59,7 +60,8 @@ def share(grad_output: Tensor, self: Tensor, target: Tensor, reduction: Any) -> 
 @composite("mse_loss_backward(Tensor grad_output, Tensor self, Tensor target, int reduction) -> Tensor", variants="",
            rule=pair_slope, npu="aclnnMseLossBackward(grad_output, self, target, reduction, out)")
 def _mse_loss_backward(grad_output: Tensor, self: Tensor, target: Tensor, reduction: int) -> Tensor:
-    return share(grad_output, self, target, reduction) * 2 * (self - target)
+    items = math.prod(broadcast(self.shape, target.shape)) if reduction == 1 else 1
+    return (self - target) * (grad_output * (2 / max(items, 1)))
 
 
 @composite("mse_loss(Tensor self, Tensor target, int reduction=0) -> Tensor", lacks="complex", autocast="float32",

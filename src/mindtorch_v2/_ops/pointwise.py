@@ -96,7 +96,13 @@ def _real(x: Tensor) -> Tensor:
     return x.real if hasattr(x, "is_complex") and x.is_complex() else x
 
 
-op("pow(Tensor self, Tensor exponent) -> Tensor", autocast={"npu": "float32"}, rule=binary, guard="power",
+def _power_name(node: Any) -> str:
+    """A power of a tensor to a number, of two tensors, or of a number to a tensor."""
+    kinds = [node._value(name) for name in ("self", "exponent")]
+    return f"PowBackward{2 if isinstance(kinds[0], (int, float, complex)) else int(isinstance(kinds[1], _C.TensorBase))}"
+
+
+op("pow(Tensor self, Tensor exponent) -> Tensor", autocast={"npu": "float32"}, rule=binary, guard="power", several=_power_name,
    npu=Npu("aclnnPowTensorTensor(self, exponent, out)",
            number={"exponent": "aclnnPowTensorScalar(self, exponent, out)",
                    "self": "aclnnPowScalarTensor(self, exponent, out)"}),

@@ -11,7 +11,7 @@ from mindtorch_v2._C import _core as core
 from mindtorch_v2._C._core import _grad_sum as spread
 from mindtorch_v2._ops import batching, forward, infer
 from mindtorch_v2._ops.pointwise import conj
-from mindtorch_v2._ops.table import Spec, alias, composite, op, ops
+from mindtorch_v2._ops.table import Spec, alias, composite, numbered, op, ops
 from mindtorch_v2._ops.view import _diagonal_grad, wrap
 from mindtorch_v2._shape import broadcast
 from mindtorch_v2._tensor import Tensor
@@ -104,12 +104,12 @@ def in_out_dtype(name: str, floats: bool = False, needs_dim: bool = False) -> Ca
 
 
 # ---- sums --------------------------------------------------------------------------------------------------------
-op("sum(Tensor self, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor",
+op("sum(Tensor self, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor", several=numbered("dim"),
    batch=batching.dims, forward=forward.linear,
    autocast={"npu": "float32 result"},
    out=in_out_dtype("sum", needs_dim=True), rule=infer.reduce_sum, npu="aclnnReduceSum(self, dim, keepdim, dtype, out)",
    grad={"self": spread})
-op("mean(Tensor self, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor",
+op("mean(Tensor self, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor", several=numbered("dim"),
    batch=batching.dims, forward=forward.linear,
    out=in_out_dtype("mean", floats=True), rule=infer.reduce_mean,
    npu="aclnnMean(self, dim, keepdim, dtype, out)",
@@ -119,7 +119,7 @@ op("nansum(Tensor self, int[1]? dim=None, bool keepdim=False, *, ScalarType? dty
    out=in_out_dtype("nansum", floats=True), rule=infer.reduce_sum,
    npu="aclnnReduceNansum(self, dim, keepdim, dtype, out)",
    grad={"self": lambda g, self, dim, keepdim: spread(g, self.shape, dim, keepdim) * ~self.isnan()})
-op("prod(Tensor self, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor",
+op("prod(Tensor self, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor", several=numbered("dim"),
    batch=batching.flat_or_dims,
    autocast={"cpu": "float32", "npu": "float32 result"},
    out=in_out_dtype("prod", needs_dim=True), rule=infer.reduce_sum, npu="aclnnProdDim(self, dim, keepdim, dtype, out)",

@@ -44,26 +44,9 @@ _NODES = {                             # where torch counts otherwise than by th
 }
 
 
-def _numbered(parameter: str) -> Callable[[Any], str]:
-    """Two ops of torch: the second has this parameter."""
+def numbered(parameter: str) -> Callable[[Any], str]:
+    """`several` of a row that is two ops in torch: the second has this parameter."""
     return lambda node: f"{_camel(node._op_name)}Backward{int(node._value(parameter) is not None)}"
-
-
-def _power(node: Any) -> str:
-    """Of a number to a tensor, of a tensor to a number, or of two tensors."""
-    kinds = [node._value(name) for name in ("self", "exponent")]
-    return f"PowBackward{2 if isinstance(kinds[0], (int, float, complex)) else int(isinstance(kinds[1], _C.TensorBase))}"
-
-
-def _product(node: Any) -> str:
-    """F.linear of a matrix is one product in torch."""
-    matrix = len(node._input_metadata[0].shape) == 2
-    return "LinearBackward0" if not matrix else "MmBackward0" if node.next_functions[-1][0] is None else "AddmmBackward0"
-
-
-# Rows that are several ops in torch: which of them a node was recorded for.
-_SEVERAL: dict[str, Callable[[Any], str]] = {"sum": _numbered("dim"), "mean": _numbered("dim"), "prod": _numbered("dim"),
-                                             "pow": _power, "linear": _product}
 
 
 def _camel(name: str) -> str:
@@ -104,7 +87,8 @@ def op(schema: str, *, rule: Any = None, kernel: str | Callable[..., Any] | None
        batch: Any = None, forward: Callable[..., Any] | None = None,
        refuses: Mapping[str, str | Exception] | None = None, lacks: str = "", variants: str = "function, method",
        namespace: str = "torch",
-       format: str | None = None, doc: str | None = None, whole: bool | str = False, writes: str = "", node: bool = False) -> Any:
+       format: str | None = None, doc: str | None = None, whole: bool | str = False, writes: str = "", node: bool = False,
+       several: Callable[[Any], str] | None = None) -> Any:
     """One row: an op (or a further overload of one) from its schema, rule, kernel and gradient.
 
     kernel: the library's name for it where that is not the op's, or a function for all devices: of (outs, args), and of
@@ -126,6 +110,7 @@ def op(schema: str, *, rule: Any = None, kernel: str | Callable[..., Any] | None
     whole: dispatch modes and __torch_dispatch__ see a composite itself, not its parts; "unrecorded": unless a gradient is wanted,
     which the history of the parts gives.
     writes: the tensors besides self that the kernel changes ("running_mean running_var").
+    several: what torch calls a node, where the row is several ops there.
     node: a composite's formulas are its history, also where its parts compute it; its body gives new tensors.
     numbers: whether numbers may stand for tensors: True, "other": but not for the first, "all": for all at once."""
     # grad=None: recorded, and backward refuses; grad={}: the results have no history, as in torch; {"target": "name"}: refused
@@ -147,7 +132,7 @@ def op(schema: str, *, rule: Any = None, kernel: str | Callable[..., Any] | None
         numbers=pointwise if numbers is None else numbers, copies_self=copies_self or (mutates and not body),
         npu=npu, namespace=namespace,
         returns_class=None if namespace.startswith("npu") else returns_class(parsed.name, parsed.returns),
-        node_name=_node_name(parsed.name, parsed.overload, grad), several=_SEVERAL.get(parsed.name) if grad else None,
+        node_name=_node_name(parsed.name, parsed.overload, grad), several=several,
         out=out, guard=guard, batching=batch, forward=forward,
         refuses=dict(refuses) if refuses else None,
         description=_DESCRIPTION, format=format, whole=whole, writes=writes, node=node,

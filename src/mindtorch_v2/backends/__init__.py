@@ -49,7 +49,7 @@ class _Precision:
     """How float32 may be rounded in one kind of op of a backend: kept, and changes nothing."""
 
     def __init__(self, words: str, value: str = "none") -> None:
-        self.__dict__.update(_words=words.split(), _value=value)
+        self._words, self._value = words.split(), value
 
     @property
     def fp32_precision(self) -> str:
@@ -60,7 +60,7 @@ class _Precision:
     def fp32_precision(self, value: str) -> None:
         if value not in self._words:
             raise RuntimeError(f"Unknown precision: {value}")
-        self.__dict__["_value"] = value
+        self._value = value
 
 
 class _Plans:
@@ -124,7 +124,8 @@ cuda.is_flash_attention_available = cuda.is_ck_sdpa_available = lambda: False
 cuda.SDPAParams = _facade.absent("torch.backends.cuda.SDPAParams", "CUDA's kernels of attention are not here")
 mkl: Any = _module("mkl", "MKL: absent.", VERBOSE_OFF=0, VERBOSE_ON=1)
 mkldnn: Any = _module("mkldnn", "oneDNN: absent.", enabled=True, VERBOSE_OFF=0, VERBOSE_ON=1,
-                      **{name: _Precision("ieee tf32 bf16 none") for name in ("matmul", "conv", "rnn")},
+                      matmul=_Precision("ieee tf32 bf16 none"), conv=_Precision("ieee tf32 bf16 none"),
+                      rnn=_Precision("ieee tf32 bf16 none"),
                       is_acl_available=lambda: False)
 openmp: Any = _module("openmp", "OpenMP: the kernels have their own threads.")
 mps: Any = _module("mps", "Apple's Metal: absent.", is_built=lambda: False, is_macos13_or_newer=lambda minor=0: False,
