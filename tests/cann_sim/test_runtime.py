@@ -262,8 +262,19 @@ def test_the_default_stream_is_a_stream_of_its_context(rt: Runtime) -> None:
     assert rt.aclrtDestroyStream(default) == 107000
 
 
+def test_memory_freed_right_after_its_last_use(rt: Runtime) -> None:
+    """A card's tasks are over sooner than a client's next call: those that only wait for their turn get a moment."""
+    stream = rt.stream()
+    blocks = [rt.malloc(8 * MIB) for _ in range(12)]
+    for p in blocks:
+        rt.fill(p, 1, 8 * MIB, stream)
+    for p in blocks:
+        rt.must("aclrtFree", p)
+    rt.must("aclrtSynchronizeStream", stream)
+
+
 def test_freed_memory_lasts_as_long_as_the_task_that_runs(rt: Runtime) -> None:
-    """aclrtFree does not wait: a queued task then uses freed memory, and that is a fault of the device."""
+    """aclrtFree waits no longer than that: a task that is held up then uses freed memory, and that is a fault of the device."""
     stream, device = rt.stream(), rt.malloc(MIB)
     gate = rt.made("aclrtCreateEventWithFlag", SYNC)
     helper = rt.stream()

@@ -179,18 +179,27 @@ int enqueue(aclrtStream handle, Task* task) {
   return 0;
 }
 
-int synchronize_device(Device& d, Deadline deadline) {
-  std::vector<Stream*> waited;
-  {
-    std::lock_guard<std::mutex> hold(devices_mutex());
-    for (StreamHandle* s : streams().all())
-      if (s->context->device == &d) {
-        s->stream->retain();
-        waited.push_back(s->stream);
-      }
+static std::vector<Stream*> retained_streams(Device& d) {
+  std::vector<Stream*> all;
+  std::lock_guard<std::mutex> hold(devices_mutex());
+  for (StreamHandle* s : streams().all())
+    if (s->context->device == &d) {
+      s->stream->retain();
+      all.push_back(s->stream);
+    }
+  return all;
+}
+
+void let_streams_go_on(Device& d, Deadline deadline) {
+  for (Stream* s : retained_streams(d)) {
+    s->wait(deadline);
+    s->release();
   }
+}
+
+int synchronize_device(Device& d, Deadline deadline) {
   int code = 0;
-  for (Stream* s : waited) {            // also after one has failed: the client may free what all of them use
+  for (Stream* s : retained_streams(d)) {  // also after one has failed: the client may free what all of them use
     const bool in_time = s->wait(deadline);
     if (in_time) host_waited(*s);
     if (!code && !in_time)
