@@ -98,6 +98,12 @@ def test_another_layout_of_the_result(layout: str) -> None:
     close(client().call(name, *args), turned(torch.stack([attention(q[b], k[b], v[b]) for b in range(B)])))
 
 
+def test_heads_without_a_batch() -> None:
+    q, k, v = half(N, 3, DEPTH), half(N, KEYS, DEPTH), half(N, KEYS, DEPTH)
+    name, args = fused(query=q, key=[k], value=[v], numKeyValueHeads=N, inputLayout="NSD", attentionOut=torch.empty_like(q))
+    close(client().call(name, *args), attention(q, k, v))
+
+
 def test_a_prefix_that_all_batches_share() -> None:
     q, k, v = half(B, N, 1, DEPTH), half(B, N, KEYS, DEPTH), half(B, N, KEYS, DEPTH)
     pk, pv = half(1, N, 5, DEPTH), half(1, N, 5, DEPTH)

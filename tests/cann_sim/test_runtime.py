@@ -309,8 +309,30 @@ def test_the_tasks_of_a_device_are_aborted(rt: Runtime) -> None:
     never = rt.made("aclrtCreateEventWithFlag", SYNC)
     rt.must("aclrtStreamWaitEvent", stream, never)
     rt.must("aclrtDeviceTaskAbort", 0, 600_000)
-    assert rt.aclrtSynchronizeStream(stream) == 107022
     rt.sync(stream)
+
+
+def test_who_waits_is_told_of_an_abort(rt: Runtime) -> None:
+    """Who asks afterwards is not: torch_npu goes on after it without another call."""
+    stream, context, answers = rt.stream(), ctypes.c_void_p(), []
+    never = rt.made("aclrtCreateEventWithFlag", SYNC)
+    rt.must("aclrtGetCurrentContext", ctypes.byref(context))
+
+    def wait() -> None:
+        rt.must("aclrtSetCurrentContext", context)
+        answers.append(rt.aclrtSynchronizeStream(stream))
+
+    for attempt in range(60):                                # until the thread was waiting when the abort came
+        rt.must("aclrtStreamWaitEvent", stream, never)
+        waiter = threading.Thread(target=wait)
+        waiter.start()
+        time.sleep(0.005 * attempt)
+        rt.must("aclrtDeviceTaskAbort", 0, 600_000)
+        waiter.join()
+        rt.sync(stream)
+        if answers[-1]:
+            break
+    assert answers[-1] == 107022 and not any(answers[:-1])
 
 
 def test_a_forced_end_does_not_wait(rt: Runtime) -> None:

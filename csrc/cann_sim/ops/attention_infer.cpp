@@ -112,7 +112,7 @@ struct Problem {
 
   explicit Problem(const Call& c, const Value& query)
       : at(c), layout(c.string(at.layout)), heads(head_count(c, at.heads)), key_heads(c.integer(at.key_heads) > 0 ? c.integer(at.key_heads) : heads),
-        q(query, split(c), heads), packed(layout[0] == 'T' || layout[0] == 'N'), in_blocks(has(c, at.blocks)), listed(tensors_of(c, at.key).size() > 1) {
+        q(query, split(c), heads), packed(layout.find('T') != std::string::npos), in_blocks(has(c, at.blocks)), listed(tensors_of(c, at.key).size() > 1) {
     batches = packed ? c.given(at.q_lengths) ? c.ints(at.q_lengths).size() : 0 : q.batch();
     EXPECT(!packed || batches > 0, "layout %s needs the ends of the sequences", layout.c_str());
     EXPECT(q.heads() == heads && heads % key_heads == 0, "%ld query heads cannot share %ld key heads", long(q.heads()), long(key_heads));
@@ -163,7 +163,7 @@ struct Problem {
     out_layout = cut == std::string::npos ? layout : layout.substr(cut + 1);
     layout = layout.substr(0, cut);
     auto among = [](const std::string& one, std::initializer_list<const char*> all) { return std::find(all.begin(), all.end(), one) != all.end(); };
-    EXPECT(among(layout, {"BSH", "BSND", "BNSD", "TND", "NTD"}) && among(out_layout, {"BSH", "BSND", "BNSD", "TND", "NTD", "NBSD"}), "inputLayout %s is not supported",
+    EXPECT(among(layout, {"BSH", "BSND", "BNSD", "NSD", "TND", "NTD"}) && among(out_layout, {"BSH", "BSND", "BNSD", "NSD", "TND", "NTD", "NBSD"}), "inputLayout %s is not supported",
            c.string(at.layout));
     return layout;
   }

@@ -278,6 +278,11 @@ bool Stream::wait(Deadline deadline) { return wait_for(submitted_.load(), deadli
 
 bool Stream::wait_for(uint64_t target, Deadline deadline) {
   if (completed_.load() >= target) return true;
+  struct Counted {
+    std::atomic<int>& n;
+    explicit Counted(std::atomic<int>& waiters) : n(waiters) { ++n; }
+    ~Counted() { --n; }
+  } const counted(waiters_);
   Deadline spin = Clock::now() + kSpin;
   while (Clock::now() < spin && completed_.load(std::memory_order_acquire) < target) std::this_thread::yield();
   std::unique_lock<std::mutex> hold(mutex_);

@@ -100,6 +100,7 @@ class Stream {
   // 0, or what a synchronising call has to answer, with its message noted: the device's fault, an abort, a failure.
   int report();
   void note_pending(int code, const char* message) noexcept;
+  bool waited_for() const { return waiters_.load() > 0; }  // by a thread of the host
   const std::shared_ptr<Faults> faults;
 
  private:
@@ -122,6 +123,7 @@ class Stream {
   std::mutex mutex_;
   std::condition_variable pushed_, done_;
   char pending_message_[kFaultText] = "";
+  std::atomic<int> waiters_{0};
   std::mt19937_64 random_;
 };
 
