@@ -157,6 +157,15 @@ def test_places_of_true_items(older: Older) -> None:
     assert len(set(draw(3))) == 5
 
 
+@pytest.mark.parametrize(("most", "share"), [(8, 0.25), (30, 0.5), (4, 1.0)])
+def test_a_sample_of_anchors(older: Older, most: int, share: float) -> None:
+    labels = torch.tensor([1, 0, -1, 2] * 6, dtype=torch.int32)
+    got = older("SubSample", [labels], [torch.zeros_like(labels)], batch_size_per_images=most, positive_fraction=share)[0]
+    objects = min(12, int(most * share))
+    assert (got > 0).sum() == objects and (got == 0).sum() == min(6, most - objects)
+    assert ((got == labels) | (got == -1)).all()
+
+
 # ---- regions ---------------------------------------------------------------------------------------------------------
 def pooled(x: Tensor, rois: Tensor, group: int, dim: int) -> Tensor:
     """Regions of whole pixels whose bins are of whole pixels."""

@@ -185,8 +185,29 @@ void pool_regions_grad(Older& o) {  // (gradient, rois)
   copy(o.out(0), made);
 }
 
+// (labels of anchors: above 0 an object, 0 background): at most so many are kept, of which a share may be objects, and the others
+// become -1. Which ones are drawn, always the same way.
+void sub_sample(Older& o) {
+  const int64_t most = o.integer("batch_size_per_images", 256);
+  const double share = o.real("positive_fraction", 0.5);
+  if (most < 0 || share < 0 || share > 1) o.refuse("expected a number of anchors and a share of them");
+  const Value labels = o.in(0).to(mt::kInt64).dense(), made = full(labels.shape(), mt::kInt64, -1);
+  std::vector<int64_t> objects, background;
+  for (int64_t i = 0; i < labels.numel(); ++i)
+    if (const int64_t label = labels.ptr<int64_t>()[i]; label >= 0) (label > 0 ? objects : background).push_back(i);
+  std::mt19937_64 source(1);
+  const auto keep = [&](std::vector<int64_t>& of, int64_t n) {
+    std::shuffle(of.begin(), of.end(), source);
+    of.resize(size_t(std::min<int64_t>(n, int64_t(of.size()))));
+    for (int64_t i : of) made.ptr<int64_t>()[i] = labels.ptr<int64_t>()[i];
+  };
+  keep(objects, int64_t(double(most) * share));
+  keep(background, most - int64_t(objects.size()));
+  copy(o.out(0), made);
+}
+
 const OlderOps ops({
-    {"NonMaxSuppressionV4", 5, 5, 2, nms_v4}, {"NMSWithMask", 1, 1, 3, nms_with_mask},
+    {"SubSample", 1, 1, 1, sub_sample}, {"NonMaxSuppressionV4", 5, 5, 2, nms_v4}, {"NMSWithMask", 1, 1, 3, nms_with_mask},
     {"BatchMultiClassNonMaxSuppression", 2, 4, 4, batch_nms, check_batch_nms}, {"GridAssignPositive", 8, 8, 1, assign_positive},
     {"RandomChoiceWithMask", 1, 1, 2, random_choice}, {"PSROIPoolingV2", 2, 2, 1, pool_regions},
     {"PSROIPoolingGradV2D", 2, 2, 1, pool_regions_grad},
