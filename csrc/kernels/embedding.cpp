@@ -66,7 +66,29 @@ struct Bag {
   int64_t mode, padding, width, rows;
   const int64_t *index, *offset;
   int64_t n, bags, offsets;
+  int64_t grain() const { return std::max<int64_t>(1, bags * kGrain / std::max<int64_t>(n * width, 1)); }
 };
+Bag bag_of(int64_t mode, const Attr& padding, const View& out, const View& weight, const Packed& indices, const Packed& offsets) {
+  expect(out.ndim == 2 && weight.ndim == 2, "embedding_bag", "weight must be 2-D");
+  expect(offsets.view.numel() >= out.sizes[0], "embedding_bag", "there are fewer offsets than bags");
+  for (int64_t k = 0; k < offsets.view.numel(); ++k) {
+    const int64_t at = offsets.ptr<int64_t>()[k];
+    expect(at >= 0 && at <= indices.view.numel(), "embedding_bag", "an offset lies outside of the indices");
+  }
+  return {mode, padding.given ? padding.i : -1, weight.sizes[1], weight.sizes[0], indices.ptr<int64_t>(), offsets.ptr<int64_t>(),
+          indices.view.numel(), out.sizes[0], offsets.view.numel()};
+}
+// Refuses indices of no row; how many count.
+int64_t count_rows(const Bag& b, int64_t first, int64_t stop) {
+  int64_t count = 0;
+  for (int64_t k = first; k < stop; ++k) {
+    if (b.index[k] < 0 || b.index[k] >= b.rows)
+      throw std::runtime_error("Index " + std::to_string(k) + " of input takes value " + std::to_string(b.index[k]) +
+                               " which is not in the valid range [0, " + std::to_string(b.rows) + ")");
+    count += b.index[k] != b.padding;
+  }
+  return count;
+}
 
 // Asks for the beginning of a row that is read soon.
 template <class T> inline void fetch_row(const Bag& b, const T* table, int64_t k) {
@@ -106,13 +128,8 @@ void bag_range(const Bag& b, const T* table, const T* scale, T* out, int64_t beg
   for (int64_t bag = begin; bag < end; ++bag) {
     T* q = out + bag * b.width;
     const int64_t first = b.offset[bag], stop = bag + 1 < b.offsets ? b.offset[bag + 1] : b.n;
-    int64_t count = 0, c = 0;
-    for (int64_t k = first; k < stop; ++k) {
-      if (b.index[k] < 0 || b.index[k] >= b.rows)
-        throw std::runtime_error("Index " + std::to_string(k) + " of input takes value " + std::to_string(b.index[k]) +
-                                 " which is not in the valid range [0, " + std::to_string(b.rows) + ")");
-      count += b.index[k] != b.padding;
-    }
+    const int64_t count = count_rows(b, first, stop);
+    int64_t c = 0;
     for (int64_t left = b.width; left > 0 && b.width >= kLanes; left = b.width - c) {
       const int64_t vectors = std::min<int64_t>({(left + kLanes - 1) / kLanes, kMost, b.width / kLanes});
       const int64_t from = std::min(c, b.width - vectors * kLanes);  // the last ones again, instead of fewer
@@ -142,19 +159,11 @@ void embedding_bag(const Args& args) {
   none.dtype = sum;
   none.ndim = 0;
   const bool scaled = args.nt > 4 && args.t[4].given();
-  expect(args.t[0].ndim == 2 && args.t[1].ndim == 2, "embedding_bag", "weight must be 2-D");
-  expect(args.t[3].numel() >= args.t[0].sizes[0], "embedding_bag", "there are fewer offsets than bags");
   if (scaled) expect_items(args.t[4], args.t[2].numel(), "embedding_bag", "per_sample_weights");
-  for (int64_t k = 0; k < offsets.view.numel(); ++k) {
-    const int64_t at = offsets.ptr<int64_t>()[k];
-    expect(at >= 0 && at <= indices.view.numel(), "embedding_bag", "an offset lies outside of the indices");
-  }
   Packed scale(scaled ? args.t[4] : none, sum, Packed::kRead);
-  Bag b{args.a[0].i, args.a[1].given ? args.a[1].i : -1, weight.view.sizes[1], weight.view.sizes[0],
-        indices.ptr<int64_t>(), offsets.ptr<int64_t>(), indices.view.numel(), out.view.sizes[0], offsets.view.numel()};
-  const int64_t grain = std::max<int64_t>(1, b.bags * kGrain / std::max<int64_t>(b.n * b.width, 1));
+  const Bag b = bag_of(args.a[0].i, args.a[1], out.view, weight.view, indices, offsets);
   MT_SWITCH(sum, "embedding_bag", MT_FLOATS(T, {
-    parallel_for(b.bags, grain, [&](int64_t begin, int64_t end) {
+    parallel_for(b.bags, b.grain(), [&](int64_t begin, int64_t end) {
       const T* scales = scaled ? scale.ptr<T>() : nullptr;
       const std::make_integer_sequence<int, 8> sizes;
       if (b.mode == 2) bag_range<T, true>(b, weight.ptr<T>(), scales, out.ptr<T>(), begin, end, sizes);
@@ -164,7 +173,44 @@ void embedding_bag(const Args& args) {
   out.finish();
 }
 
+// embedding_bag_places: t = [out (bags, width) int64, weight, indices, offsets], a = [padding_idx, include_last_offset]
+// The row of weight that each item of a maximum is from, the first of equals; -1 for an empty bag.
+template <class T> void bag_places(const Bag& b, const T* table, int64_t* out, int64_t begin, int64_t end) {
+  Scratch<T> best(b.width);
+  for (int64_t bag = begin; bag < end; ++bag) {
+    int64_t* place = out + bag * b.width;
+    std::fill_n(place, b.width, int64_t(-1));
+    const int64_t first = b.offset[bag], stop = bag + 1 < b.offsets ? b.offset[bag + 1] : b.n;
+    count_rows(b, first, stop);
+    bool none = true;
+    for (int64_t k = first; k < stop; ++k) {
+      const int64_t row = b.index[k];
+      if (row == b.padding) continue;
+      const T* x = table + row * b.width;
+      for (int64_t j = 0; j < b.width; ++j) {
+        const bool more = none || x[j] > best[j];
+        best[j] = more ? x[j] : best[j];
+        place[j] = more ? row : place[j];
+      }
+      none = false;
+    }
+  }
+}
+void embedding_bag_places(const Args& args) {
+  const DType wide = wide_of(args.t[1].dtype);
+  Packed out(args.t[0], kInt64, Packed::kWrite), weight(args.t[1], wide, Packed::kRead);
+  Packed indices(args.t[2], kInt64, Packed::kRead), offsets(args.t[3], kInt64, Packed::kRead);
+  const Bag b = bag_of(2, args.a[0], out.view, weight.view, indices, offsets);
+  MT_SWITCH(wide, "embedding_bag", MT_FLOATS(T, {
+    parallel_for(b.bags, b.grain(), [&](int64_t begin, int64_t end) {
+      bag_places<T>(b, weight.ptr<T>(), out.ptr<int64_t>(), begin, end);
+    });
+  }))
+  out.finish();
+}
+
 Register r0("embedding", embedding);
+Register r3("embedding_bag_places", embedding_bag_places);
 Register r1("embedding_dense_backward", embedding_dense_backward);
 Register r2("embedding_bag", embedding_bag);
 Serves any_item(kAnyRare, {"embedding"});

@@ -160,44 +160,96 @@ template <class T> void find_taps(const Sampler& s, const T* grid, Taps<T>& taps
       }
 }
 
-// The taps of a run of points of one image, laid out tap by tap: the loop over a channel is then free of branches.
-template <class T> struct Run {
-  static constexpr int kPoints = 64;
-  int count = 0;
-  bool all_inside = true;
-  int64_t offset[16][kPoints];
-  T weight[16][kPoints];
-  bool outside[16][kPoints];
+// The taps of a run of points of one image, laid out tap by tap, first by axis: the loops over points and over a channel
+// are then free of branches. Offset: an integer that holds every place of a plane.
+constexpr int kPoints = 64;
+template <class T> struct AxisRun {
+  int count = 1;
+  int32_t index[4][kPoints] = {};
+  T weight[4][kPoints];
 
-  void find(const Sampler& s, const T* grid, int points) {
-    all_inside = true;
-    for (int i = 0; i < points; ++i) {
-      AxisTaps<T> axis[3];
-      axis[2] = {1, {0}, {T(1)}, {T(0)}};
-      for (int d = 0; d < s.nd; ++d) axis[d] = axis_taps(s, grid[i * s.nd + d], s.in[2 - d]);
-      count = 0;
-      for (int z = 0; z < axis[2].count; ++z)
-        for (int y = 0; y < axis[1].count; ++y) {
-          const int64_t plane = axis[2].index[z], row = axis[1].index[y];
-          const bool in_row = uint64_t(plane) < uint64_t(s.in[0]) && uint64_t(row) < uint64_t(s.in[1]);
-          const int64_t start = (plane * s.in[1] + row) * s.in[2];
-          const T share = axis[2].weight[z];
-          for (int x = 0; x < axis[0].count; ++x, ++count) {
-            const bool inside = in_row && uint64_t(axis[0].index[x]) < uint64_t(s.in[2]);
-            all_inside &= inside;
-            outside[count][i] = !inside;
-            offset[count][i] = inside ? start + axis[0].index[x] : 0;
-            weight[count][i] = axis[0].weight[x] * axis[1].weight[y] * share;
-          }
+  static int32_t place(T x) { return x > T(-1e9) && x < T(1e9) ? int32_t(x) : -1000000000; }
+  // Coordinate d of the points; that of a dim which the image has not is 0.
+  void find(const Sampler& s, const T* grid, int d, int points) {
+    const int64_t size = s.in[2 - d];
+    T x[kPoints], slope;
+    const int step = s.nd;
+    for (int i = 0; i < points; ++i) x[i] = grid[i * step + d];
+    if (s.align) for (int i = 0; i < points; ++i) x[i] = (x[i] + 1) / 2 * T(size - 1);
+    else for (int i = 0; i < points; ++i) x[i] = ((x[i] + 1) * T(size) - 1) / 2;
+    if (s.interpolation == kBicubic) {  // the border mode applies to each of the four pixels
+      count = 4;
+      for (int i = 0; i < points; ++i) {
+        const T low = std::floor(x[i]);
+        T w[4], ignored[4];
+        cubic_weights(x[i] - low, w, ignored);
+        for (int t = 0; t < 4; ++t) {
+          index[t][i] = place(s.bounded(low - 1 + T(t), size, ignored));
+          weight[t][i] = w[t];
         }
+      }
+      return;
+    }
+    const T last = T(size - 1);
+    if (s.border == kClamp)
+      for (int i = 0; i < points; ++i) x[i] = x[i] > 0 ? (x[i] < last ? x[i] : last) : T(0);
+    else if (s.border == kReflect)
+      for (int i = 0; i < points; ++i) x[i] = s.bounded(x[i], size, &slope);
+    if (s.interpolation == kNearest) {
+      for (int i = 0; i < points; ++i) index[0][i] = place(std::nearbyint(x[i])), weight[0][i] = 1;
+      return;
+    }
+    count = 2;
+    for (int i = 0; i < points; ++i) {
+      const T low = std::floor(x[i]);
+      index[0][i] = place(low), index[1][i] = place(low) + 1;
+      weight[0][i] = low + 1 - x[i], weight[1][i] = x[i] - low;
     }
   }
-  template <int taps, bool inside> void sum(const T* plane, int points, T* __restrict y) const {
+};
+
+template <class T, class Offset> struct Run {
+  using Mask = std::conditional_t<sizeof(T) == 4, uint32_t, uint64_t>;
+  int count = 0;
+  bool all_inside = true;
+  Offset offset[16][kPoints];
+  T weight[16][kPoints];
+  Mask inside[16][kPoints];  // all bits, or none
+  AxisRun<T> axis[3];
+
+  Run() { std::fill_n(axis[2].weight[0], kPoints, T(1)); }
+  void find(const Sampler& s, const T* grid, int points) {
+    for (int d = 0; d < s.nd; ++d) axis[d].find(s, grid, d, points);
+    const uint32_t depth = uint32_t(s.in[0]), height = uint32_t(s.in[1]), width = uint32_t(s.in[2]);
+    Mask every = ~Mask(0);
+    count = 0;
+    for (int z = 0; z < axis[2].count; ++z)
+      for (int y = 0; y < axis[1].count; ++y)
+        for (int x = 0; x < axis[0].count; ++x, ++count) {
+          const int32_t *at_x = axis[0].index[x], *at_y = axis[1].index[y], *at_z = axis[2].index[z];
+          const T *share_x = axis[0].weight[x], *share_y = axis[1].weight[y], *share_z = axis[2].weight[z];
+          Offset* const to = offset[count];
+          Mask* const mask_to = inside[count];
+          T* const share = weight[count];
+#pragma GCC ivdep
+          for (int i = 0; i < points; ++i) {
+            const bool in = (uint32_t(at_x[i]) < width) & (uint32_t(at_y[i]) < height) & (uint32_t(at_z[i]) < depth);
+            const Mask mask = in ? ~Mask(0) : Mask(0);
+            mask_to[i] = mask;
+            every &= mask;
+            to[i] = in ? (Offset(at_z[i]) * Offset(height) + Offset(at_y[i])) * Offset(width) + Offset(at_x[i]) : Offset(0);
+            share[i] = share_x[i] * share_y[i] * share_z[i];
+          }
+        }
+    all_inside = every != 0;
+  }
+  template <int taps, bool all> void sum(const T* plane, int points, T* __restrict y) const {
     for (int i = 0; i < points; ++i) {
       T sum = 0;
       for (int t = 0; t < taps; ++t) {
-        const T v = plane[offset[t][i]];
-        sum += weight[t][i] * (inside || !outside[t][i] ? v : T(0));  // the weight counts: a NaN coordinate gives NaN
+        T v = plane[offset[t][i]];  // outside it is 0, and the weight counts: a NaN coordinate gives NaN
+        if (!all) v = __builtin_bit_cast(T, __builtin_bit_cast(Mask, v) & inside[t][i]);
+        sum += weight[t][i] * v;
       }
       y[i] = sum;
     }
@@ -212,18 +264,22 @@ template <class T> struct Run {
   }
 };
 
-template <class T> void sample(const Sampler& s, const T* x, const T* grid, T* y) {
-  const int64_t runs = (s.points + Run<T>::kPoints - 1) / Run<T>::kPoints;
+template <class T, class Offset> void sample_runs(const Sampler& s, const T* x, const T* grid, T* y) {
+  const int64_t runs = (s.points + kPoints - 1) / kPoints;
   parallel_for(s.n * runs, 64 / (s.c + 1) + 1, [&](int64_t begin, int64_t end) {
-    Run<T> run;
+    Run<T, Offset> run;
     for (int64_t i = begin; i < end; ++i) {
-      const int64_t n = i / runs, p = i % runs * Run<T>::kPoints;
-      const int points = int(std::min<int64_t>(Run<T>::kPoints, s.points - p));
+      const int64_t n = i / runs, p = i % runs * kPoints;
+      const int points = int(std::min<int64_t>(kPoints, s.points - p));
       run.find(s, grid + (n * s.points + p) * s.nd, points);
       for (int64_t c = n * s.c; c < (n + 1) * s.c; ++c)
         run.sample(x + c * s.plane(), points, y + c * s.points + p);
     }
   });
+}
+template <class T> void sample(const Sampler& s, const T* x, const T* grid, T* y) {
+  if (s.plane() < int64_t(1) << 31) sample_runs<T, int32_t>(s, x, grid, y);
+  else sample_runs<T, int64_t>(s, x, grid, y);
 }
 
 // Threads take images: points of one image may read the same pixel. gx or gg may be nullptr.

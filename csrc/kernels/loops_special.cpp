@@ -64,6 +64,16 @@ inline __attribute__((always_inline)) double digamma_(double x) {
   return x == 0 ? v::wide::keep_sign(kInf, -x) : r;
 }
 
+// The derivative of digamma, by the same steps.
+inline __attribute__((always_inline)) double trigamma(double x) {
+  const double y = x < 0 ? 1 - x : x, w = y < 10 ? y + 10 : y, u = 1 / w, z = u * u;
+  auto step = [y](double k) { return 1 / ((y + k) * (y + k)); };
+  const double steps = (((step(9) + step(8)) + (step(7) + step(6))) + ((step(5) + step(4)) + (step(3) + step(2)))) + step(1) + step(0);
+  const double series = v::poly(z, 1. / 6, -1. / 30, 1. / 42, -1. / 30, 5. / 66, -691. / 2730, 7. / 6);
+  const double r = (y < 10 ? steps : 0.) + (u + 0.5 * z + u * z * series), sine = half_turns(x).sine * (1 / kPi);
+  return x < 0 ? 1 / (sine * sine) - r : r;
+}
+
 // I of order 0 or 1: up to 8 its power series, all of whose terms are positive; e^-x sqrt(x) I(x) is smooth in 1 / x above.
 template <int order> inline double bessel_near(double a) {
   const double z = 0.25 * a * a;
@@ -174,6 +184,7 @@ Pointwise lgamma_kernel() {
 }
 RegisterPointwise lgamma_row(lgamma_kernel());
 MT_UNARY(digamma, Floats, -1, T(digamma_(x)))
+MT_UNARY(trigamma, Floats, -1, T(trigamma(x)))
 MT_UNARY(erfinv, Floats, -1, erfinv_(x))
 MT_UNARY(sinc, FloatsComplex, -1, T(sinc_(x)))
 MT_UNARY(i0, Floats, -1, T(bessel<0>(x)))

@@ -6,6 +6,7 @@
 
 #include "dense.h"
 #include "dispatch.h"
+#include "expect.h"
 #include "parallel.h"
 #include "vmath.h"
 
@@ -84,6 +85,7 @@ struct Lengths {
 //   -> (Tensor losses, Tensor log_alpha): (batch), (batch, time, states)
 template <class T> void ctc_forward(const Args& c) {
   const View& log_probs = c.t[2];
+  expect(log_probs.ndim == 3 && c.t[3].ndim >= 1 && c.t[3].ndim <= 2, "ctc_loss", "log_probs must be 3-D, targets 1-D or 2-D");
   const Dense targets(c.t[3], kInt64);
   Dense losses(c.t[0], c.t[0].dtype, Dense::kOutput), alpha(c.t[1], c.t[1].dtype, Dense::kOutput);
   const int64_t batch = log_probs.sizes[1], time = c.t[1].sizes[1], width = c.t[1].sizes[2];
@@ -112,7 +114,12 @@ template <class T> void ctc_forward(const Args& c) {
 //   Tensor log_alpha, int blank, bool zero_infinity) -> Tensor: toward log_probs, taken to be normalised
 template <class T> void ctc_backward(const Args& c) {
   const View& log_probs = c.t[2];
-  const Dense targets(c.t[3], kInt64), g(c.t[1], c.t[1].dtype), losses(c.t[4], c.t[4].dtype), alpha(c.t[5], c.t[5].dtype);
+  expect(log_probs.ndim == 3 && c.t[3].ndim >= 1 && c.t[3].ndim <= 2, "ctc_loss", "log_probs must be 3-D, targets 1-D or 2-D");
+  expect_items(c.t[1], log_probs.sizes[1], "ctc_loss", "grad");
+  expect_items(c.t[4], log_probs.sizes[1], "ctc_loss", "losses");
+  expect(c.t[5].ndim == 3 && c.t[5].sizes[0] == log_probs.sizes[1], "ctc_loss", "log_alpha must be of each sample");
+  const DType dtype = log_probs.dtype;
+  const Dense targets(c.t[3], kInt64), g(c.t[1], dtype), losses(c.t[4], dtype), alpha(c.t[5], dtype);
   Dense out(c.t[0], c.t[0].dtype, Dense::kOutput);
   const int64_t batch = log_probs.sizes[1], classes = log_probs.sizes[2], time = c.t[5].sizes[1], width = c.t[5].sizes[2];
   const Lengths n(c.a, log_probs, c.t[3], c.t[5]);
@@ -150,6 +157,9 @@ template <class T> inline T rise(T over, bool square) { return over <= 0 ? T(0) 
 // _multi_margin(Tensor rows, Tensor target, Tensor? weight, int p, float margin) -> Tensor: of each row the mean of
 // max(0, margin - row[target] + row[other]) ** p. _multi_margin_slopes: its derivative by the items of the row.
 template <class T, bool slopes> void multi_margin(const Args& c) {
+  expect(c.t[1].ndim == 2, "multi_margin_loss", "rows must be 2-D");
+  expect_items(c.t[2], c.t[1].sizes[0], "multi_margin_loss", "target");
+  if (c.t[3].given()) expect_items(c.t[3], c.t[1].sizes[1], "multi_margin_loss", "weight");
   const int64_t rows = c.t[1].sizes[0], classes = c.t[1].sizes[1];
   const Dense in(c.t[1], c.t[1].dtype), target(c.t[2], kInt64);
   std::unique_ptr<Dense> weight;
@@ -187,7 +197,10 @@ template <class T> struct Labelled {
     while (count < classes && target[count] >= 0) others[target[count++]] = -std::numeric_limits<T>::infinity();
   }
 };
-inline void check_labels(const Dense& target, int64_t classes) {
+inline void check_labels(const Dense& target, const View& rows) {
+  expect(rows.ndim == 2, "multilabel_margin_loss", "rows must be 2-D");
+  expect_items(target.view(), rows.numel(), "multilabel_margin_loss", "target");
+  const int64_t classes = rows.sizes[1];
   const int64_t* p = target.ptr<int64_t>();
   for (int64_t i = 0, n = target.view().numel(); i < n; ++i)
     if (p[i] < -1 || p[i] >= classes) throw std::runtime_error("argument #2 'target' is out of range");
@@ -196,10 +209,10 @@ inline void check_labels(const Dense& target, int64_t classes) {
 // _multilabel_margin(Tensor rows, Tensor target) -> (Tensor losses, Tensor is_target): of each row the sum over its targets
 // and all other classes of max(0, 1 - row[target] + row[other]), by the number of classes
 template <class T> void multilabel_margin(const Args& c) {
-  const int64_t rows = c.t[2].sizes[0], classes = c.t[2].sizes[1];
   const Dense in(c.t[2], c.t[2].dtype), target(c.t[3], kInt64);
+  check_labels(target, c.t[2]);
+  const int64_t rows = c.t[2].sizes[0], classes = c.t[2].sizes[1];
   Dense losses(c.t[0], c.t[0].dtype, Dense::kOutput), marks(c.t[1], c.t[1].dtype, Dense::kOutput);
-  check_labels(target, classes);
   parallel_for(rows, std::max<int64_t>(1, kGrain / std::max<int64_t>(1, classes)), [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) {
       const T* x = in.ptr<T>() + r * classes;
@@ -231,10 +244,10 @@ template <class T> void multilabel_margin(const Args& c) {
 
 // _multilabel_margin_slopes(Tensor rows, Tensor target) -> Tensor
 template <class T> void multilabel_margin_slopes(const Args& c) {
-  const int64_t rows = c.t[1].sizes[0], classes = c.t[1].sizes[1];
   const Dense in(c.t[1], c.t[1].dtype), target(c.t[2], kInt64);
+  check_labels(target, c.t[1]);
+  const int64_t rows = c.t[1].sizes[0], classes = c.t[1].sizes[1];
   Dense out(c.t[0], c.t[0].dtype, Dense::kOutput);
-  check_labels(target, classes);
   parallel_for(rows, std::max<int64_t>(1, kGrain / std::max<int64_t>(1, classes)), [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) {
       const T* x = in.ptr<T>() + r * classes;

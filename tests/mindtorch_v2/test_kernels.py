@@ -166,6 +166,55 @@ def test_powers_by_a_number_and_by_its_copies(dtype):
     assert mixed.pow_(mixed).tolist() == [4.0, 4.0, 27.0]
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_slope_of_digamma(dtype):
+    x = torch.cat([torch.rand(500) * 30, torch.logspace(-6, 6, 300), torch.rand(500) * -30, torch.tensor([0.0, -0.0, torch.inf])]).to(dtype)
+    x = x[(x >= 0) | ((x - x.round()).abs() > 0.05)]
+    got, expected = to_torch(mt.polygamma(1, to_ours(x))), torch.polygamma(1, x)
+    torch.testing.assert_close(got, expected, rtol=1e-4, atol=0)        # torch's own is right to 1e-9
+    x, got = x[:-1], got[:-1]
+    wide = x.double()
+    above = torch.special.zeta(torch.tensor(2.0, dtype=torch.float64), torch.where(wide < 0, 1 - wide, wide))
+    exact = torch.where(wide < 0, (math.pi / (math.pi * (wide - wide.round())).sin()) ** 2 - above, above).to(dtype)
+    torch.testing.assert_close(got, exact, rtol=2e-7 if dtype is torch.float32 else 3e-14, atol=0)
+    ours = to_ours(x[:400]).requires_grad_()
+    slope = mt.autograd.grad(mt.autograd.grad(ours.digamma().sum(), ours, create_graph=True)[0].sum(), ours)[0]
+    torch.testing.assert_close(to_torch(slope), torch.polygamma(2, x[:400]), rtol=1e-5, atol=0)
+
+
+@pytest.mark.parametrize("edges", ["even", "nearly even", "uneven", "equal"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_places_between_edges(edges, dtype):
+    torch.manual_seed(0)
+    e = {"even": torch.linspace(-2, 3, 38), "nearly even": torch.linspace(-2, 3, 38) + torch.rand(38) * 0.05,
+         "uneven": torch.randn(38).sort()[0], "equal": torch.tensor([1.0, 1.0, 1.0, 2.0])}[edges].to(dtype)
+    up, down = (e.nextafter(torch.full_like(e, end)) for end in (torch.inf, -torch.inf))
+    x = torch.cat([torch.randn(5000).to(dtype), e, up, down, torch.tensor([torch.nan, torch.inf, -torch.inf]).to(dtype)])
+    weight = torch.rand(x.shape, dtype=dtype)
+    for w in (None, weight):
+        expected, _ = torch.histogram(x, e, weight=w)
+        got, _ = mt.histogram(to_ours(x), to_ours(e), weight=None if w is None else to_ours(w))
+        torch.testing.assert_close(to_torch(got), expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_largest_of_bags(dtype):
+    torch.manual_seed(0)
+    for width, padding in ((1, None), (5, None), (16, 3), (37, 0)):
+        weight = torch.randn(23, width).to(dtype)
+        weight[4] = weight[9]
+        indices, offsets = torch.randint(0, 23, (60,)), torch.tensor([0, 0, 7, 8, 30, 60])
+        results = []
+        for xp in (torch, mt):
+            w, i, o = (v if xp is torch else to_ours(v) for v in (weight.clone(), indices, offsets))
+            w.requires_grad_()
+            found = xp.embedding_bag(w, i, o, False, 2, False, None, False, -1 if padding is None else padding)
+            found[0].float().square().sum().backward()
+            results.append([found[0].detach(), found[3], w.grad] if xp is torch else [to_torch(v) for v in (found[0].detach(), found[3], w.grad)])
+        for expected, got in zip(*results, strict=True):
+            torch.testing.assert_close(got, expected, rtol=1e-2 if dtype is torch.bfloat16 else 1e-6, atol=1e-6)
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_16_bit_arithmetic_and_sums(dtype):
     torch.manual_seed(0)

@@ -147,9 +147,18 @@ op("_bag(Tensor weight, Tensor indices, Tensor offsets, Tensor? per_sample_weigh
          _bag_sample_grad(g, weight, indices, offsets, mode, padding_idx, include_last_offset)})
 
 
+op("_bag_places(Tensor weight, Tensor indices, Tensor offsets, int padding_idx, bool include_last_offset) -> Tensor",
+   kernel="embedding_bag_places", variants="", rule=lambda weight, indices, offsets, padding_idx, include_last_offset:
+   ((offsets.numel() - bool(include_last_offset), weight.size(1)), INT64))
+
+
 def _bag_maximum(weight: Tensor, indices: Tensor, offsets: Tensor, padding_idx: int,
                  include_last_offset: bool) -> tuple[Tensor, Tensor]:
     """The largest row of each bag, item by item, and which index it came from."""
+    if weight.is_cpu and indices.numel():
+        places = ops._bag_places(weight.detach(), indices, offsets, padding_idx, include_last_offset)
+        rows = places.clamp_min(0)
+        return weight.gather(0, rows).masked_fill(places < 0, 0), rows
     bags = _bag_of(indices, offsets, include_last_offset)
     best = ops._bag(weight.detach(), indices, offsets, None, _MAX, padding_idx, include_last_offset)
     rows, n = ops.embedding(weight, indices), indices.numel()

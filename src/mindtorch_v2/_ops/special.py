@@ -83,6 +83,10 @@ for _name, _slope in (("igamma", lambda g, self, other: g * _gamma_density(self,
        forward=forward.refused(_name), grad={"self": _no_gradient(_name, "input"), "other": _slope})
 
 
+op("_trigamma(Tensor self) -> Tensor", rule=unary_float, numbers=False, kernel="trigamma", variants="", inplace=False,
+   grad={"self": lambda g, self: g * ops.polygamma(2, self)})
+
+
 def _polygamma(n: int, self: Tensor) -> Tensor:
     """The nth derivative of digamma."""
     if n < 0:
@@ -90,6 +94,8 @@ def _polygamma(n: int, self: Tensor) -> Tensor:
     if n == 0:
         return ops.digamma(self)
     x = self if self.is_floating_point() else self.to(ops.result_type(self, 1.0))
+    if n == 1 and x.is_cpu:
+        return ops._trigamma(x)
     factorial = float(math.factorial(n)) if n <= 170 else math.inf     # 171! is beyond float64
     return ops._zeta(n + 1.0, x) * (factorial if n % 2 else -factorial)
 
