@@ -87,6 +87,19 @@ struct Job {
     tiles = kept.count(kept.n - 1) * blocks;
   }
 
+  // Whether outputs suffice for all threads. Few columns of many rows are better read row by row, in pieces.
+  bool spreads(int64_t threads) const {
+    return columns ? outputs >= 512 * threads || (outputs >= 16 * threads && q.items < 64 * threads) : outputs >= threads;
+  }
+  // Narrower tiles, so that there are `wanted` of them: nothing has to be merged then.
+  void spread(int64_t wanted) {
+    const int64_t outer = kept.count(kept.n - 1), least = columns ? 16 : 1;  // columns of a line of the cache
+    const int64_t each = (wanted + outer - 1) / outer, even = (inner + each - 1) / each;
+    width = std::min(width, std::max((even + least - 1) / least * least, least));
+    blocks = (inner + width - 1) / width;
+    tiles = outer * blocks;
+  }
+
   int64_t tile_width(int64_t tile) const { return std::min(width, inner - tile % blocks * width); }
   void offsets(int64_t tile, int64_t* off) const {
     int64_t rest = tile / blocks, at = tile % blocks * width;
@@ -221,8 +234,10 @@ void reduce(const Reduction& r, const View* out, int nout, const View& in, uint6
   job.q.p = p;
   if (job.outputs == 0) return;
   int64_t total = job.outputs * job.q.items, threads = total > 2 * kGrain ? get_num_threads() : 1;
-  if (threads > 1 && job.tiles < 4 * threads && job.q.items >= 16 * threads)
-    return job.run_pieces(2 * threads);
+  if (threads > 1 && job.tiles < 4 * threads) {
+    if (job.spreads(threads)) job.spread((job.columns && job.outputs < 2048 * threads ? 1 : 4) * threads);
+    else if (job.q.items >= 16 * threads) return job.run_pieces(2 * threads);
+  }
   int64_t per_tile = std::max<int64_t>(job.width * job.q.items, 1);
   parallel_for(job.tiles, std::max<int64_t>(2 * kGrain / per_tile, 1),
                [&](int64_t begin, int64_t end) { job.run_tiles(begin, end); });

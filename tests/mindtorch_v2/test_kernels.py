@@ -370,6 +370,23 @@ def test_small_matrices_of_a_batch(dtype, n):
         mt.linalg.inv(x)
 
 
+@pytest.mark.parametrize("threads", [3, 16])
+@pytest.mark.parametrize("shape", [(300, 777), (1576, 96), (12, 40000), (2100, 9), (1030, 9000), (3, 700, 50)])
+def test_reductions_whose_outputs_are_shared_out(shape, threads):
+    """Tiles of outputs that are made narrower for the threads, or pieces of the items whose sums are merged."""
+    x = torch.randn(shape, generator=torch.Generator().manual_seed(1))
+    ours, before = to_ours(x), mt.get_num_threads()
+    mt.set_num_threads(threads)
+    try:
+        for dim in range(x.dim()):
+            torch.testing.assert_close(to_torch(ours.sum(dim)), x.double().sum(dim).float(), rtol=1e-5, atol=1e-4)
+            torch.testing.assert_close(to_torch(ours.var(dim)), x.double().var(dim).float(), rtol=1e-5, atol=1e-5)
+            assert all(torch.equal(to_torch(a), b) for a, b in zip(ours.max(dim), x.max(dim), strict=True))
+            assert torch.equal(to_torch(ours.to(mt.int64).sum(dim)), x.to(torch.int64).sum(dim))
+    finally:
+        mt.set_num_threads(before)
+
+
 @pytest.mark.parametrize("threads", [2, 5, 16])
 def test_rounds_of_few_and_many_pieces_by_turns(threads):
     """Workers that have no share of a round, that come late from a larger one, or that sleep."""
