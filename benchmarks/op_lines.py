@@ -212,7 +212,11 @@ ca(1000,1000).angle() | ca(1000,1000).conj()*1 | T.view_as_real(ca(1000,1000))*1
 T.special.bessel_j0(a(100,100)) | T.special.i1e(a(100,100)) | T.special.zeta(a(100,100).abs()+2,a(100,100).abs()+1)
 T.special.ndtri(a(100,100).sigmoid()) | T.special.entr(a(100,100)) | T.special.polygamma(2,a(100,100).abs())
 T.igamma(a(100,100).abs(),a(100,100).abs()) | T.special.log_ndtr(a(100,100)) | T.special.erfcx(a(100,100))
-T.special.gammainc(a(100,100).abs(),a(100,100).abs())
+T.special.gammainc(a(100,100).abs(),a(100,100).abs()) | T.polygamma(1,a(100,100).abs()+1) | T.special.i1e(a(100,100).double())
+a(100,100).double().exp() | a(100,100).double().tanh() | a(100,100).double().sin() | a(100,100).double().erf()
+a(100,100).double().abs().log1p() | T.atan2(a(100,100).double(),a(100,100).double()) | a(1000,1000).half()*a(1000,1000).half()
+a(1000,1000).bfloat16().sum(0) | F.multilabel_margin_loss(a(100,100),ids(100,100,hi=100))
+F.grid_sample(a(8,3,64,64),a(8,64,64,2),align_corners=False)
 """
 # Forward and backward of the sum: of every size, and of one size.
 BACKWARD = """
