@@ -2,6 +2,8 @@
 from __future__ import annotations
 
 import contextlib
+import difflib
+import inspect
 import io
 import mmap
 import pickletools
@@ -19,7 +21,7 @@ from ._unpickling import is_known, name_today
 
 
 class SourceChangeWarning(Warning):
-    """What torch warns with where a saved module's source has changed; sources are not saved here."""
+    """What torch.load warns with where the source of a saved module's class has changed."""
 
 
 class LoadEndianness(Enum):
@@ -123,6 +125,42 @@ def registered_place(storage: Any, location: str, first: bool) -> Any:
         if found is not None:
             return found
     return None
+
+
+# ---- sources of modules, in the format from before 1.6 --------------------------------------------------------------------
+def source_of(kind: type) -> tuple[str | None, str | None]:
+    """The file and the text in which a class of modules is written; None where that is not to be found, and of those of this
+    package, which are written otherwise in PyTorch."""
+    if kind.__module__.partition(".")[0] == torch.__name__:
+        return None, None
+    try:
+        return inspect.getsourcefile(kind), "".join(inspect.getsourcelines(kind)[0])
+    except (OSError, TypeError):
+        warnings.warn(f"Couldn't retrieve source code for container of type {kind.__name__}. It won't be checked for correctness "
+                      "upon loading.", stacklevel=2)
+        return None, None
+
+
+def compare_source(kind: type, file: str, source: str) -> None:
+    """Warns where a class is not written as it was when its module was saved; with Module.dump_patches the difference is kept."""
+    if kind.__module__.partition(".")[0] == torch.__name__:
+        return
+    try:
+        now = "".join(inspect.getsourcelines(kind)[0])
+    except (OSError, TypeError):
+        return
+    if now == source:
+        return
+    what = ("you can retrieve the original source code by accessing the object's source attribute or set "
+            "`torch.nn.Module.dump_patches = True` and use the patch tool to revert the changes.")
+    if torch.nn.Module.dump_patches:
+        name = kind.__name__ + ".patch"
+        lines = difflib.unified_diff(now.split("\n"), source.split("\n"), file, file, lineterm="")
+        with open(name, "a+", encoding="utf-8") as patch:
+            patch.write("\n".join(lines))
+        what = f"Saved a reverse patch to {name}. Run `patch -p0 < {name}` to revert your changes."
+    full = f"{kind.__module__}.{kind.__qualname__}"
+    warnings.warn(f"source code of class '{full}' has changed. {what}", SourceChangeWarning, stacklevel=2)
 
 
 # ---- questions ------------------------------------------------------------------------------------------------------------

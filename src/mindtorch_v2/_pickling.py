@@ -12,7 +12,7 @@ from typing import IO, Any
 
 import mindtorch_v2 as torch
 
-from ._file_options import registered_tag, skipping
+from ._file_options import registered_tag, skipping, source_of
 from ._rebuilding import (
     StorageType,
     _get_layout,
@@ -52,6 +52,7 @@ class TensorPickler(_PythonPickler):
         self.storages: list[Any] = []
         self.kinds: dict[str, StorageType] = {}
         self._keys: dict[tuple[Any, ...], str] = {}
+        self._classes: set[type] = set()
         self._dtypes: dict[tuple[Any, ...], Any] = {}
 
     def persistent_id(self, obj: Any) -> tuple[Any, ...] | None:
@@ -59,6 +60,9 @@ class TensorPickler(_PythonPickler):
             storage, dtype = obj._untyped_storage, obj.dtype
         elif isinstance(obj, torch.UntypedStorage):
             storage, dtype = obj, None
+        elif self.legacy and isinstance(obj, type) and issubclass(obj, torch.nn.Module) and obj not in self._classes:
+            self._classes.add(obj)       # the class itself follows inside the id
+            return "module", obj, *source_of(obj)
         else:
             return None
         place = (str(storage.device), storage.data_ptr())

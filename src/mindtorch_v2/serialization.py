@@ -27,6 +27,7 @@ from ._file_options import (  # noqa: F401
     _is_zipfile,
     _package_registry,
     check_module_version_greater_or_equal,
+    compare_source,
     get_crc32_options,
     get_default_load_endianness,
     get_default_mmap_options,
@@ -220,6 +221,8 @@ class _Storages:
 
     def __call__(self, pid: Any) -> Any:
         """The storage of an id ("storage", type, key, location, count), with its dtype."""
+        if type(pid) is tuple and len(pid) == 4 and pid[0] == "module":
+            return self._class_of_modules(*pid[1:])
         expect(type(pid) is tuple and 5 <= len(pid) <= 6, "the persistent id of a storage")
         pid = tuple(p[:999].decode("latin-1") if type(p) is bytes else p for p in pid)  # texts of Python 2
         if len(pid) == 6 and pid[5] is None:  # files from before the zip: no view of another storage
@@ -235,6 +238,14 @@ class _Storages:
         if key not in self.loaded:
             self.loaded[key] = self.restore(self.make(kind, key, count * kind.itemsize), location)
         return kind.of(self.loaded[key])
+
+    @staticmethod
+    def _class_of_modules(kind: Any, file: Any, source: Any) -> Any:
+        """A class that the format from before 1.6 writes with its source."""
+        expect(isinstance(kind, type) and issubclass(kind, torch.nn.Module), "a class of modules")
+        if type(source) is str and type(file) is str:
+            compare_source(kind, file, source)
+        return kind
 
 
 def _swap_bytes(storage: Any, dtype: Any) -> None:

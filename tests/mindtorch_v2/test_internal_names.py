@@ -2,10 +2,14 @@
 from __future__ import annotations
 
 import io
+import linecache
 import mmap
 import os
+import pickle
 import subprocess
 import sys
+import types
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -164,6 +168,42 @@ def test_the_format_from_before_1_6_is_written(writer: Any, reader: Any) -> None
     assert back["h"].dtype == reader.float16 and back["w"]["weight"].tolist() == module.weight.tolist()
     back["a"][2] = 9
     assert back["b"][0, 0] == 9          # views of one storage still
+
+
+NET = """class Net(base):
+    def __init__(self):
+        super().__init__()
+        self.inner = linear(1, 1)
+"""
+
+
+@pytest.mark.parametrize("writer, reader", [(mt, torch), (torch, mt), (mt, mt)])
+def test_modules_of_that_format_bring_their_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, writer: Any, reader: Any) -> None:
+    place = tmp_path / "net_of_before.py"
+
+    def define(t: Any, text: str) -> Any:
+        place.write_text(text)
+        linecache.clearcache()
+        module = types.ModuleType("net_of_before")
+        module.__dict__.update(base=t.nn.Module, linear=t.nn.Linear, __file__=str(place))
+        exec(compile(text, str(place), "exec"), vars(module))
+        monkeypatch.setitem(sys.modules, "net_of_before", module)
+        return module.Net
+    file = io.BytesIO()
+    writer.save(define(writer, NET)(), file, _use_new_zipfile_serialization=False)
+
+    def load(text: str) -> list[str]:
+        kind = define(reader, text)
+        file.seek(0)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            assert isinstance(reader.load(file, weights_only=False), kind)
+        return [str(w.message) for w in caught if w.category is reader.serialization.SourceChangeWarning and "Net" in str(w.message)]
+    assert load(NET) == []
+    assert len(load(NET + "        self.more = 1\n")) == 1
+    file.seek(0)
+    with pytest.raises(pickle.UnpicklingError, match="Weights only load failed"):
+        reader.load(file)
 
 
 def test_options_of_files(tmp_path: Path) -> None:
