@@ -98,6 +98,15 @@ def test_a_view_made_in_inference_mode_is_not_changed_outside(lib: Any) -> None:
 
 
 @BOTH
+def test_an_inference_tensor_is_no_out_outside(lib: Any) -> None:
+    with lib.inference_mode():
+        t = lib.ones(2)
+        lib.add(t, t, out=t)
+    with pytest.raises(RuntimeError, match="Inplace update to inference tensor outside InferenceMode is not allowed"):
+        lib.sin(lib.ones(2), out=t)
+
+
+@BOTH
 def test_what_cannot_be_deleted_or_marked(lib: Any) -> None:
     x = lib.ones(2, requires_grad=True)
     with pytest.raises(RuntimeError, match="Deleting tensor data is not allowed"):

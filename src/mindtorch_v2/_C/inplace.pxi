@@ -81,8 +81,7 @@ cdef int take_options(Overload ov, PyObject** s, TensorBase out) except -1:
 cdef int check_out(Op op, Overload ov, PyObject** s, object out) except -1:
     if not isinstance(out, TensorBase):
         raise TypeError(f"{op.name}(): argument 'out' must be Tensor, not {type(out).__name__}")
-    if has_overlap(<TensorBase>out):
-        raise self_overlap_error()
+    check_writable(<TensorBase>out)
     if modes().grad and (needs_grad(<TensorBase>out) or wants_grad(ov, s)) and (
             ov.tracked and ov.mode != P_BOOL if ov.family == F_POINTWISE else ov.tracked or ov.family != F_KERNEL):
         raise RuntimeError(f"{op.name}(): functions with out=... arguments don't support automatic "
