@@ -5,6 +5,7 @@ import importlib
 import inspect
 import operator
 import random
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -130,3 +131,24 @@ def test_gradual_types(expression: str, sizes: Any) -> None:
             found = f"{type(error).__name__}: {error}".replace("mindtorch_v2", "torch")
         return found, [str(node.type).replace("mindtorch_v2", "torch") for node in gm.graph.nodes]
     assert types(mindtorch_v2) == types(torch)
+
+
+@pytest.mark.parametrize("kind", ["Tensor", "Tensor?[]", "Scalar", "float?", "str", "Device?", "ScalarType?", "int[2]", "complex", "Any", "Storage"])
+def test_types_of_schemas_as_python_writes_them(kind: str) -> None:
+    def told(T: Any) -> str:
+        schemas = importlib.import_module(f"{T.__name__}.fx.operator_schemas")
+        made = schemas._torchscript_type_to_python_type(T._C.parse_schema(f"x({kind} a) -> ()").arguments[0].type)
+        return re.sub(r"\b(mindtorch_v2|torch)\b[\w.]*\.", "", str(made))
+    assert told(mindtorch_v2) == told(torch)
+
+
+@pytest.mark.parametrize("use", [
+    "passes.net_min_base._MinimizerBase", "passes.splitter_base._SplitterBase", "passes.reinplace.reinplace",
+    "passes.runtime_assert.insert_deferred_runtime_asserts", "experimental.accelerator_partitioner.Partitioner",
+    "experimental.partitioner_utils.PartitionerConfig", "experimental.meta_tracer.MetaTracer", "experimental.sym_node.SymNode",
+    "experimental.meta_tracer.symbolic_trace", "experimental.validator.bisect", "experimental.unification.unify"])
+def test_passes_that_refuse_by_name(use: str) -> None:
+    place, _, name = use.rpartition(".")
+    module = importlib.import_module(f"mindtorch_v2.fx.{place}")
+    with pytest.raises(NotImplementedError, match=rf"\[torch\.fx\.{use}\]"):
+        getattr(module, name)()

@@ -65,6 +65,45 @@ def test_make_fx_refuses_values() -> None:
         make_fx(lambda x: x, tracing_mode="symbolic")
 
 
+def _turned(y: Any) -> Any:
+    y.t_()
+    return y[0].add_(1), y
+
+
+def _squeezed(y: Any) -> Any:
+    y.unsqueeze_(0).squeeze_(0).transpose_(0, 1).mul_(2)
+    return y
+
+
+def _resized(y: Any) -> Any:
+    y.resize_(2, 8)
+    return y.add_(1).sum(0), y[1:]
+
+
+@pytest.mark.parametrize("change", [_turned, _squeezed, _resized])
+def test_make_fx_follows_tensors_that_change_their_shape(change: Any) -> None:
+    x = mindtorch_v2.arange(16.0).view(4, 4)
+    graph = make_fx(lambda x: change(x + x))(x)
+    close(graph(x * 3), change(x * 6))
+
+
+def test_make_fx_refuses_other_memory() -> None:
+    with pytest.raises(NotImplementedError, match="took other memory"):
+        make_fx(lambda x: (x + x).resize_(100).add_(1))(mindtorch_v2.ones(2))
+
+
+@pytest.mark.parametrize("line", [
+    "x[:, :2] + x[1:, 0].sum()", "x[::2]", "x.clamp(0, 1)", "x.clamp(x - 1, x)", "torch.masked_select(x, x > 3)", "x.narrow(0, 1, 2)",
+    "x.clone().index_put_((torch.arange(2),), torch.ones(2, 4))", "setitem(x.clone(), torch.arange(2), x[:2])",
+    "setitem(x.clone(), (slice(None), torch.arange(2)), torch.ones(4, 2))"])
+def test_make_fx_records_ops_by_torchs_names(line: str) -> None:
+    def code(lib: Any) -> str:
+        trace = __import__(lib.__name__ + ".fx.experimental.proxy_tensor", fromlist=["x"]).make_fx
+        space = {"torch": lib, "setitem": lambda x, at, value: (x.__setitem__(at, value), x)[1]}
+        return trace(lambda x: eval(line, {**space, "x": x}))(lib.arange(16.0).view(4, 4)).code
+    assert code(mindtorch_v2) == code(torch)
+
+
 def test_decompositions_take_the_place_of_ops() -> None:
     table = {mindtorch_v2.ops.aten.relu.default: lambda x: x * (x > 0)}
     traced = make_fx(lambda x: mindtorch_v2.relu(x), table)(mindtorch_v2.ones(2))

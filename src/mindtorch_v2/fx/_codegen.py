@@ -54,6 +54,9 @@ class PythonCode:
     _prologue_start: int = 0
 
 
+PythonCode.__module__ = f"{torch.__name__}.fx.graph"
+
+
 class _PyTreeInfo(NamedTuple):
     """The parameters that a function had before its inputs were flattened, and the structures of inputs and outputs."""
     orig_args: list[str]

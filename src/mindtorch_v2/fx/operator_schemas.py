@@ -43,6 +43,13 @@ def _hint(kind: Any) -> Any:
     return _KINDS.get(kind.str(), typing.Any)
 
 
+def _torchscript_type_to_python_type(ts_type: Any) -> Any:
+    """A type of a schema, or of a TorchScript annotation, as Python writes it."""
+    kinds = {"Tensor": torch.Tensor, "Device": torch.device, "Layout": torch.layout, "number": numbers.Number,
+             "Future": torch.futures.Future, "Storage": torch.UntypedStorage, "NoneType": type(None), "t": typing.TypeVar("t")}
+    return eval(ts_type.annotation_str, {**vars(typing), **kinds})
+
+
 def _signature(schema: Any) -> inspect.Signature:
     """The signature of an overload."""
     empty = inspect.Parameter.empty

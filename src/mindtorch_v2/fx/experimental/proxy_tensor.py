@@ -24,6 +24,12 @@ __all__ = ["PythonKeyTracer", "dispatch_trace", "make_fx", "DecompositionInterpr
 pytree = torch.utils._pytree
 _python_dispatch = torch.utils._python_dispatch
 _Mode: Any = _python_dispatch.TorchDispatchMode
+_aten, _END = torch.ops.aten, 2 ** 63 - 1
+# Rows of this library, and the overload of torch that takes the same arguments.
+_TORCHS: dict[str, Any] = {
+    "_index_put_list_": _aten.index_put_.default, "_clamp_number": _aten.clamp.default, "_clamp_tensor": _aten.clamp.Tensor,
+    "_clamp_min_tensor": _aten.clamp_min.Tensor, "_clamp_max_tensor": _aten.clamp_max.Tensor, "_nonzero": _aten.nonzero.default,
+    "_masked_select": _aten.masked_select.default, "_zeta": _aten.special_zeta.default, "_square": _aten.square.default}
 CURRENT_DECOMPOSITION_TABLE: Mapping[Any, Callable[..., Any]] = {}
 
 
@@ -38,6 +44,7 @@ class PythonKeyTracer(Tracer):
     def __init__(self) -> None:
         super().__init__(autowrap_modules=())   # type: ignore[arg-type]
         self.tensor_tracker: dict[int, tuple[Any, Proxy]] = {}   # id -> the tensor, which keeps the id taken, and its proxy
+        self.places: dict[int, Any] = {}         # where it lay when it was noted
         self.by_place: dict[Any, Proxy] = {}     # the same by memory: autograd keeps a tensor as another object
 
     def call_module(self, m: Any, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -61,14 +68,24 @@ class PythonKeyTracer(Tracer):
         return super().create_arg(a)
 
     def proxy_of(self, tensor: Any) -> Proxy | None:
-        """The proxy of a tensor, or of one that is the same memory."""
-        found = self.tensor_tracker.get(id(tensor))
-        return found[1] if found else self.by_place.get(_place(tensor))
+        """The proxy of a tensor, or of one that is the same memory; of one that reads its memory in another way by now (t_,
+        resize_ and set_ run no op), of what it has become."""
+        found, place = self.tensor_tracker.get(id(tensor)), _place(tensor)
+        if found is None or place is None or self.places[id(tensor)] in (None, place):
+            return found[1] if found else self.by_place.get(place)
+        if place in self.by_place:
+            return self.by_place[place]
+        if place[0] != self.places[id(tensor)][0]:
+            raise NotImplementedError("[make_fx] a tensor took other memory (resize_ or set_), which is not recorded")
+        proxy = self.create_proxy("call_function", _aten.as_strided.default, (
+            found[1], list(tensor.shape), list(tensor.stride()), tensor.storage_offset()), {}, name="as_strided")
+        self.track(tensor, proxy)
+        return proxy
 
     def track(self, tensor: Any, proxy: Proxy) -> None:
         """Notes the proxy of a tensor, and what is known of the tensor."""
         self.tensor_tracker[id(tensor)] = (tensor, proxy)
-        place = _place(tensor)
+        place = self.places[id(tensor)] = _place(tensor)
         if place is not None:
             self.by_place[place] = proxy
         proxy.node.meta["val"] = tensor if isinstance(tensor, torch._subclasses.FakeTensor) else _meta_copy(tensor)
@@ -105,6 +122,9 @@ def _as_the_schema_says(func: Any, args: tuple, kwargs: dict[str, Any]) -> tuple
     parameters = func._schema.arguments
     shown = tuple(list(a) if isinstance(a, tuple) else [a] if type(a) is int and _takes_list(p) else a
                   for a, p in zip(args, parameters)) + args[len(parameters):]
+    if func is _aten.slice.Tensor and len(shown) > 2:
+        end = shown[3] if len(shown) > 3 else None
+        shown = (*shown[:2], shown[2] or 0, _END if end is None else end, *shown[4:])
     names = [p.name for p in parameters]
     if "pin_memory" not in names or func._opname in ("_to_copy", "to") or kwargs.get("layout") not in (None, torch.strided):
         return shown, kwargs
@@ -141,9 +161,10 @@ class ProxyTorchDispatchMode(_Mode):
                 self._decomposing.pop()
             if result is not NotImplemented:
                 return result
-        name = self.tracer.graph._target_to_str(func.overloadpacket.__name__)
+        called = _TORCHS.get(func._opname, func)
+        name = self.tracer.graph._target_to_str(called.overloadpacket.__name__)
         shown, named = _as_the_schema_says(func, args, kwargs)
-        proxy = self.tracer.create_proxy("call_function", func, shown, named, name=name)
+        proxy = self.tracer.create_proxy("call_function", called, shown, named, name=name)
         result = func(*args, **kwargs)
         self.tracer.track_all(result, proxy)
         return result
