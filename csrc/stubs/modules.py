@@ -162,10 +162,10 @@ def write_return_types(module: ModuleType) -> str:
              "from mindtorch_v2._tensor import Tensor\n", "all_return_types: list[type[tuple[Tensor, ...]]]"]
     for name, kind in sorted(vars(module).items()):
         if isinstance(kind, type) and issubclass(kind, tuple):
-            fields = kind._fields  # type: ignore[attr-defined]
+            fields = kind.__match_args__  # type: ignore[attr-defined]
             properties = "\n".join(f"@property\ndef {field}(self) -> Tensor: ..." for field in fields)
             texts.append(f"class {name}(tuple[{', '.join('Tensor' for _ in fields)}]):\n"
-                         + indent(f"n_fields: int\n_fields: tuple[str, ...]\n"
+                         + indent(f"n_fields: int\nn_sequence_fields: int\nn_unnamed_fields: int\n"
                                   f"def __new__(cls, sequence: Iterable[Any]) -> {name}: ...\n{properties}"))
     return "\n".join(texts) + "\n"
 

@@ -99,6 +99,16 @@ def get_float32_matmul_precision() -> str:
     return _matmul_precision
 
 
+_warned: set[str] = set()
+
+
+def warn_once(text: str, stacklevel: int = 3) -> None:
+    """A warning that a process sees once, as torch gives its own; every time after set_warn_always(True)."""
+    if text not in _warned or _warn_always:
+        _warned.add(text)
+        warnings.warn(text, stacklevel=stacklevel)
+
+
 def set_warn_always(b: bool) -> None:
     """Whether warnings are given every time or once."""
     global _warn_always

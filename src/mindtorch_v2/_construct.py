@@ -99,6 +99,8 @@ def from_dlpack(ext_tensor: Any, *, device: Any = None, copy: bool | None = None
     capsule = ext_tensor.__dlpack__() if hasattr(ext_tensor, "__dlpack__") else ext_tensor
     made = _C._from_dlpack(capsule)
     made = made.clone() if copy else made
+    if device is not None and _C.device(device).type == "meta":
+        raise BufferError("Cannot pack tensors on meta")
     return made if device is None else made.to(device)
 
 

@@ -19,7 +19,7 @@ from mindtorch_v2._offered_members import offer_members
 from mindtorch_v2._printing import tensor_repr
 from mindtorch_v2._shape import Size
 from mindtorch_v2._tensor_pickling import _rebuild_from_type_v2 as _rebuild_from_type_v2
-from mindtorch_v2._tensor_pickling import reduce
+from mindtorch_v2._tensor_pickling import reduce, set_old_state
 from mindtorch_v2._typed_storage import NAMED_TYPES, TypedStorage, warn_of_removal
 
 
@@ -142,6 +142,8 @@ class Tensor(TensorMethods):
             if not dtype.startswith("torch.") or name not in _TYPE_NAMES:
                 raise ValueError(f"invalid type: '{dtype}'")
             dtype = _TYPE_NAMES[name]
+        if isinstance(dtype, (bool, int, float, bytes)):
+            raise TypeError("dtype must be a type, str, or dtype object")
         dtype = getattr(dtype, "dtype", dtype)
         return self.to(dtype)
 
@@ -459,6 +461,8 @@ class Tensor(TensorMethods):
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
         return reduce(self, Tensor)
+
+    __setstate__ = set_old_state
 
     def __dir__(self) -> list[str]:
         return sorted(set(object.__dir__(self)) | set(self.__dict__))

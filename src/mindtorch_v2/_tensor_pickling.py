@@ -53,11 +53,24 @@ def _rebuild_wrapper_subclass(cls: type, dtype: DType, size: Any, stride: Any, s
                 requires_grad=requires_grad)
 
 
+def set_old_state(self: Any, state: Any) -> None:
+    """What old pickles call: a storage and how it is read, or the data with what autograd knew of it."""
+    if not self.is_leaf:
+        raise RuntimeError("__setstate__ can be only called on leaf Tensors")
+    if len(state) == 4:
+        self.set_(*state)
+        return
+    if len(state) == 5:
+        self.data = state[0]
+        state = (state[3], state[4], state[2])
+    self.requires_grad, _, self._backward_hooks = state
+
+
 def _rebuild_from_type_v2(func: Callable[..., Any], new_type: type, args: tuple[Any, ...], state: Any) -> Any:
     """A tensor of a subclass, with its attributes."""
     made: Any = func(*args)
     made = made if type(made) is new_type else made.as_subclass(new_type)
-    if getattr(new_type, "__setstate__", None) is not getattr(_C.TensorMethods, "__setstate__", None):
+    if getattr(new_type, "__setstate__", set_old_state) is not set_old_state:
         made.__setstate__(state)
         return made
     attributes, slots = state if isinstance(state, tuple) else (state, None)

@@ -163,6 +163,8 @@ def test_out(info):
         plain = seeded(fn, x, *args, **kwargs)
         several = isinstance(plain, (tuple, list))
         results = list(plain) if several else [plain]
+        if several and info.name == "nonzero":         # as_tuple=True takes no out=, as in torch
+            continue
         if not results or not all(isinstance(r, mt.Tensor) for r in results):
             continue
         right = [mt.empty_like(r) for r in results]

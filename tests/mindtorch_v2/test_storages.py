@@ -1,7 +1,9 @@
 """Typed and untyped storages: how they are made, read, cast and refused, against PyTorch's."""
 from __future__ import annotations
 
+import gc
 import warnings
+import weakref
 from collections.abc import Callable
 
 import pytest
@@ -91,3 +93,41 @@ __import__('pickle').loads(__import__('pickle').dumps(torch.ones(2, 3, device='m
 torch.DoubleTensor(torch.ones(2).storage())|torch.HalfTensor(torch.tensor([1]))""".replace("\n", "|").split("|"))
 def test_makers(line: str) -> None:
     twin.check_lines(line, message=True)
+
+
+def test_the_object_of_a_storage_lives_as_long_as_the_storage() -> None:
+    """Attributes and weak references stay while tensors use the memory, and end with it."""
+    x = mt.ones(3)
+    x.untyped_storage().note = "kept"
+    seen = weakref.ref(x.untyped_storage())
+    gc.collect()
+    assert x.view(3, 1).untyped_storage().note == "kept" and seen() is x.untyped_storage()
+    held = x.untyped_storage()
+    del x
+    assert seen() is held and held.nbytes() == 12 and held.note == "kept"
+    del held
+    gc.collect()
+    assert seen() is None
+
+
+def test_a_storage_in_a_circle_ends() -> None:
+    x = mt.ones(2)
+    y = mt.zeros(2)
+    storage = mt.UntypedStorage(3)
+    storage.me, storage.other = storage, y
+    seen = weakref.ref(storage)
+    del storage
+    gc.collect()
+    assert seen() is None
+    y.set_(x.untyped_storage(), 0, (2,), (1,))
+    assert y.tolist() == [1, 1]
+
+
+def test_classes_over_storages_and_their_base() -> None:
+    class Own(mt._C.StorageBase):
+        pass
+    with pytest.raises(RuntimeError, match="Cannot directly construct StorageBase"):
+        mt._C.StorageBase()
+    storage = mt.UntypedStorage([1, 2])
+    made = Own(storage)
+    assert type(made) is Own and made.nbytes() == 2 and made.data_ptr() == storage.data_ptr()

@@ -1,6 +1,8 @@
 """What torch says of calls that are wrong or deprecated, word for word: its own tests look for these words."""
 from __future__ import annotations
 
+import copy
+import pickle
 import warnings
 from typing import Any
 
@@ -130,6 +132,7 @@ def test_strides_and_shapes(line: str) -> None:
     "torch.segment_reduce(torch.ones(4, dtype=torch.int64), 'sum', lengths=torch.tensor([2, 2]))",
     "torch.nn.functional.adaptive_avg_pool2d(torch.ones(1, 2, 3, 4, dtype=torch.int64), 2)",
     "torch.ones(2, 2, dtype=torch.chalf).gather(0, torch.zeros(2, 2, dtype=torch.int64))",
+    "torch.nn.functional.prelu(torch.arange(3), torch.arange(1))",
     "torch.clamp(torch.tensor([True]), torch.tensor([False]), torch.tensor([True]))"])
 def test_dtypes_without_a_kernel(line: str) -> None:
     check_lines(line)
@@ -208,3 +211,128 @@ def test_sequences_that_stand_for_tuples_warn(index: str) -> None:
     with pytest.warns(UserWarning, match="Using a non-tuple sequence"):
         found = mt.arange(24.).reshape(2, 3, 4)[eval(index)]
     assert found.tolist() == mt.arange(24.).reshape(2, 3, 4)[tuple(eval(index))].tolist()
+
+
+_MATRIX = "torch.manual_seed(0)\nA = torch.randn(2, 4, 3, dtype=torch.float64)\nS = A.mT @ A + torch.eye(3)\nB = S[..., :2]\nL = S.tril()\n"
+
+
+@pytest.mark.parametrize("call", """linalg.inv(S)|inverse(S)|linalg.inv_ex(S)|linalg.cholesky(S)|linalg.cholesky_ex(S, upper=True)
+cholesky_inverse(L)|cholesky_solve(B, L)|linalg.solve(S, B)|linalg.solve(S, B.mT, left=False)|linalg.solve_ex(S, B)
+linalg.solve(S[0], S[0, 0])|linalg.solve_triangular(L, B, upper=False)|linalg.solve_triangular(L, B.mT, upper=False, left=False)
+triangular_solve(B, L, upper=False)|linalg.lu_factor(S)|linalg.lu_factor_ex(A)|linalg.lu(A)|linalg.lu_solve(*torch.linalg.lu_factor(S), B)
+lu_solve(B, *torch.linalg.lu_factor(S))|linalg.qr(A)|linalg.qr(A.mT)|linalg.qr(A, mode='complete')|linalg.qr(A, mode='r')|qr(A)
+geqrf(A)|linalg.householder_product(*torch.geqrf(A))|ormqr(*torch.geqrf(A), A)|linalg.eigh(S)|linalg.eig(S)|linalg.svd(A)
+linalg.svd(A, full_matrices=False)|svd(A)|linalg.ldl_factor(S)|linalg.ldl_factor_ex(S)|linalg.lstsq(S, B)
+linalg.ldl_solve(*torch.linalg.ldl_factor(S), B)|linalg.inv(S[:0])""".replace("\n", "|").split("|"))
+def test_factorisations_lie_column_by_column(call: str) -> None:
+    """As LAPACK leaves them, and torch with it."""
+    check_lines(f"{_MATRIX}r = torch.{call}\n[p.stride() for p in (r if isinstance(r, tuple) else (r,))]")
+
+
+@pytest.mark.parametrize("line", [
+    "o = torch.empty(0)\ntorch.linalg.inv(torch.eye(3), out=o)\no.stride()",
+    "o, p = torch.empty(0), torch.empty(0)\ntorch.linalg.qr(torch.eye(3), out=(o, p))\no.stride(), p.stride()",
+    "o = torch.empty(0)\ntorch.add(torch.ones(2, 3).t(), 1, out=o)\no.stride()",
+    "o = torch.empty(0, dtype=torch.long)\ntorch.nonzero(torch.ones(3), out=o)\no.stride()"])
+def test_out_takes_the_strides_of_the_result(line: str) -> None:
+    check_lines(line)
+
+
+@pytest.mark.parametrize("line", [
+    "torch.ones(2).add(1, out=torch.empty(0))", "torch.ones(2).abs(out=torch.empty(0))", "torch.ones(2).abs(1)",
+    "torch.add(torch.ones(2), 1, out=(torch.empty(0),))", "torch.exp(torch.ones(2), out=[torch.empty(0)])",
+    "torch.arange(4).put_(torch.arange(4), torch.arange(4, 8))", "i = torch.arange(4)\ni.put_(i, i)",
+    "x = torch.ones(4)\nx.put_(torch.arange(4), x)", "x = torch.ones(8)\nx[:4].put_(torch.arange(4), x[2:6])",
+    "x = torch.ones(8)\nx[:4].put_(torch.arange(4), x[4:])\nx", "i = torch.arange(4)\ntorch.nonzero(i, out=i)",
+    "torch.ones(2).map_(torch.ones(2).double(), lambda a, b: a)", "torch.ones(2, requires_grad=True).apply_(abs)",
+    "torch.ones(2).map2_(torch.ones(2), torch.ones(2).int(), max)", "torch.ones(2, requires_grad=True).map_(torch.ones(2), max)",
+    "torch.ones(2).type(3)", "torch._C.TensorBase()", "torch.from_dlpack(torch.ones(2), device='meta')",
+    "x = torch.empty(0)\nx.__setstate__((torch.FloatStorage(6).fill_(2), 0, (2, 3), (3, 1)))\nx",
+    "torch.empty(0).__setstate__(3)", "(torch.ones(2, requires_grad=True) * 1).__setstate__((1, 2, 3, 4))"])
+def test_out_of_methods_and_shared_memory(line: str) -> None:
+    check_lines(line, message=True)
+
+
+@pytest.mark.parametrize("call", ["sort(torch.tensor([2., 1.]))", "linalg.qr(torch.eye(2))", "max(torch.eye(2), 0)"])
+def test_named_results_are_struct_sequences(call: str) -> None:
+    def told(library: Any) -> list[Any]:
+        made = eval(f"torch.{call}", {"torch": library})
+        kind = type(made)
+        return [repr(made), kind.__name__, kind.__module__, kind.n_fields, kind.n_sequence_fields, kind.n_unnamed_fields,
+                kind.__match_args__, hasattr(made, "_fields"), type(made[:1]).__name__]
+    assert told(mt) == told(torch)
+    kind = type(eval(f"torch.{call}", {"torch": mt}))
+    for wrong in ((1,), 5, (1, 2, 3)):
+        with pytest.raises(TypeError):
+            kind(wrong)
+    with pytest.raises(AttributeError):
+        eval(f"torch.{call}", {"torch": mt}).n_fields = 1
+
+
+def test_what_is_written_to_out_has_a_class_of_its_own() -> None:
+    for library in (mt, torch):
+        made = library.sort(library.tensor([2., 1.]), out=(library.empty(0), library.empty(0, dtype=library.int64)))
+        assert type(made) is library.return_types.sort_out and type(made).__name__ == "sort_out"
+    assert type(copy.copy(mt.sort(mt.tensor([2., 1.])))) is mt.return_types.sort
+    assert type(pickle.loads(pickle.dumps(mt.sort(mt.tensor([2., 1.]))))) is mt.return_types.sort
+    assert [type(x).__name__ for x in mt.utils._pytree.tree_leaves(mt.sort(mt.tensor([2., 1.])))] == ["Tensor", "Tensor"]
+
+
+@pytest.mark.parametrize("other", ["numpy.ones(3)", "numpy.array(2.)", "numpy.array([1, 2, 3])", "numpy.float32(2)", "numpy.bool_(True)",
+                                   "numpy.int16(3)", "numpy.complex128(1j)"])
+@pytest.mark.parametrize("kind", ["float32", "int32"])
+@pytest.mark.parametrize("expression", [
+    "T + N", "N + T", "T - N", "N - T", "N / T", "T / N", "T // N", "T == N", "T < N", "N < T", "torch.add(T, N)", "torch.full((2,), N)",
+    "torch.clamp(T, N)", "T.fill_(N)"])
+def test_mixes_with_numpy(expression: str, kind: str, other: str) -> None:
+    line = expression.replace("torch", "$").replace("T", f"torch.arange(1, 4, dtype=torch.{kind})").replace("N", other)
+    check_lines("import numpy\n" + line.replace("$", "torch"))
+
+
+@pytest.mark.parametrize("index", ["m", "m[:, None].expand(4, 3)", "m[:, None].expand(4, 3).contiguous()", "m.byte()", "m[:3]", "(m,)"])
+@pytest.mark.parametrize("value", ["7", "1.5", "True", "torch.tensor(2)", "torch.tensor([2.5])", "torch.tensor(1j)", "300"])
+@pytest.mark.parametrize("kind", ["float32", "uint8", "bool"])
+def test_a_mask_filled_with_a_number(index: str, value: str, kind: str) -> None:
+    check_lines(f"x = torch.zeros(4, 3, dtype=torch.{kind})\nm = torch.tensor([True, False, True, False])\nx[{index}] = {value}\nx, x._version")
+
+
+@pytest.mark.parametrize("value", ["7", "1.5", "300", "-1", "2 ** 70", "float('nan')"])
+@pytest.mark.parametrize("line", ["x[0] = V\nx", "x[-3] = V\nx", "x[0, 1] = V\nx, x._version"])
+@pytest.mark.parametrize("kind", ["float32", "uint8", "bool", "float16", "complex64"])
+def test_an_item_set_to_a_number(line: str, kind: str, value: str) -> None:
+    check_lines(f"x = torch.zeros(2, 3, dtype=torch.{kind})\n{line.replace('V', value)}")
+
+
+@pytest.mark.parametrize("call", ["cholesky(A)", "qr(A)", "triangular_solve(A, A)", "lu_solve(A, *torch.linalg.lu_factor(A))",
+                                  "cross(A, A)", "add(A, 1, A)"])
+def test_deprecated_functions_warn_once(call: str) -> None:
+    """A process sees the words once, or every time when it asks for that."""
+    def said(library: Any) -> list[str]:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            eval(f"torch.{call}", {"torch": library, "A": library.eye(3)})
+        return [str(w.message).partition(" (Triggered internally")[0] for w in caught]
+    words = []
+    for library in (mt, torch):
+        said(library)
+        assert said(library) == []
+        library.set_warn_always(True)
+        try:
+            words.append(said(library))
+        finally:
+            library.set_warn_always(False)
+    assert words[0] == words[1] and len(words[0]) == 1
+
+
+@pytest.mark.parametrize("line", [
+    "torch.ldexp(torch.ones(2, dtype=torch.float16), torch.tensor([1, 2]))", "torch.ldexp(torch.tensor([1e-30]), torch.tensor([200]))",
+    "torch.ldexp(torch.ones(2), torch.ones(2) > 0)", "torch.ldexp(torch.ones(2), torch.tensor(2.))",
+    "torch.mvlgamma(torch.ones(2) > 0, 1)",
+    "torch.sort(torch.ones(2, dtype=torch.complex64))", "torch.topk(torch.ones(2, dtype=torch.complex64), 1)",
+    "torch.ones(2, 3)[np.array(1)].storage_offset()", "torch.ones(2, 3)[np.array(True)].shape", "torch.ones(2, 3)[0, np.float32(1)]",
+    "torch.ones(2, 3)[torch.tensor([True, False, True]), 'a']", "torch.ones(2, 3)[torch.tensor([True, False, True]), ::-1]",
+    "torch.ones(2, 3)[torch.tensor([True, False, True]), 5]", "torch.ones(3, 2)[torch.tensor([True, False]), torch.tensor([0.])]",
+    "torch.ones(3, 2)[torch.tensor([True, False]), True]", "torch.ones(2).__setitem__(False, 'a')",
+    "torch.ones(2, 3).__setitem__(..., np.ones(2))", "torch.add(torch.ones(2), np.ones(2))"])
+def test_odd_dtypes_and_indices(line: str) -> None:
+    check_lines(line, message=True)

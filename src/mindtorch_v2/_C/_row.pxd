@@ -10,6 +10,7 @@ cdef enum:
     MAX_SAVED = 16
     KEEPS_CHANNELS_LAST = 1                      # channels last where an input named is, contiguous else
     KEEPS_STRIDES = 2                            # the order of memory of an input of the same shape
+    KEEPS_COLUMNS = 3                            # matrices column by column, in the outputs that format_from names
     MAX_INPUTS = 8                               # of one formula
     MAX_FORMULA_ARGS = 24
     VIEW_WORDS = 4                               # sizes of View and Attr in 8-byte words; asserted in python.pxd
@@ -81,6 +82,7 @@ cdef class Overload:
     cdef int pin_at                              # where a composite has pin_memory; -1: nowhere
     cdef unsigned char keeps_format              # whether outputs lie in memory as an input does: a word of KEEPS
     cdef uint64_t format_from                    # the parameters that say so, as bits
+    cdef int columns_if                          # the flag without which KEEPS_COLUMNS gives rows; -1: none
     cdef uint64_t writes                         # the parameters besides self whose memory a kernel changes, as bits
     cdef int guard                               # which arguments are refused: a word of GUARDS
     cdef object rule
@@ -107,6 +109,7 @@ cdef class Overload:
     cdef int saved_param[MAX_SAVED]
     cdef readonly str node_name
     cdef object returns_class
+    cdef object written_class                    # the same of what was written to out=
     # what few calls look at comes last: the fields before share cache lines
     cdef int number_first                        # a number may stand for the first tensor; 2: for all of them
     cdef unsigned char whole                     # dispatch modes and classes see the composite: a word of WHOLE
@@ -144,7 +147,7 @@ cdef class _HotOps:
     cdef public Op floor_divide_, remainder_, pow_, bitwise_and_, bitwise_or_, bitwise_xor_, bitwise_left_shift_
     cdef public Op bitwise_right_shift_
     cdef public Op lt, le, eq, ne, gt, ge
-    cdef public Op copy_, zero_, fill_, clone, view, as_strided, select, slice, unsqueeze, expand, alias, detach
+    cdef public Op copy_, zero_, fill_, masked_fill_, clone, view, as_strided, select, slice, unsqueeze, expand, alias, detach
     cdef public Op _to_copy, index, _index_put_list_, view_as_real, view_as_complex, _conj, _neg_view
 
 
@@ -162,6 +165,8 @@ cdef int bind_slots(Op op, Overload ov, tuple slots, object out, Binding* b) exc
 cdef object plain_int(object o)
 cdef int hold(Binding* b, object o) except -1
 cdef int plain(Binding* b, int p, object value) except -1
+cdef bint suits_out(Overload ov, PyObject* out)
+cdef object out_error(Op called, PyObject** args, Py_ssize_t nargs, PyObject* kwnames, PyObject* out)
 cdef object bind_error(Op called, PyObject** args, Py_ssize_t nargs, PyObject* kwnames, Binding* b)
 cdef int check_scalars(Overload ov, PyObject** s, int dt) except -1
 

@@ -16,3 +16,4 @@ import types
 include "schema.pxi"
 include "binding.pxi"
 include "op.pxi"
+include "named_results.pxi"

@@ -42,7 +42,7 @@ cdef extern from "storage.h" namespace "mt":
         PyObject* owner
         Storage* former
         int32_t exports, users
-        cbool pinned, resizable, shrunk, managed, copy_on_write
+        cbool pinned, resizable, shrunk, managed, copy_on_write, keeps_seen
         PyObject* seen
         PyObject* object()
     cdef cppclass Version:
@@ -247,6 +247,7 @@ cdef int take_memory(TensorBase t, TensorBase source) except -1
 cdef int set_memory(TensorBase t, Storage* s, int dt, int rank, const int64_t* sizes, const int64_t* strides,
                     int64_t offset) except -1
 cdef int own_storage(TensorBase t) except -1
+cdef TensorBase new_columns(int rank, const int64_t* sizes, int dt, int dev, int index)
 cdef TensorBase new_formatted(int rank, const int64_t* sizes, int dt, int format, int dev, int index)
 cdef TensorBase new_like_format(TensorBase a, int dt, int format, int dev, int index)
 cdef int pin_new(TensorBase r) except -1
@@ -267,6 +268,7 @@ cdef int number_dtype(PyObject* o) noexcept
 cdef int number_attr(object v, Attr* a) except -1
 cdef int write_number(object v, int dt, char* out) except -1
 cdef bint is_numpy_scalar(object o)
+cdef str said_type(object o)
 cdef object exact_number(object o)
 cdef int dtype_id(object o) except -1
 cdef int64_t read_odd_int(object o) except? -1

@@ -333,7 +333,7 @@ cdef int param_named(Overload ov, object name):
 cdef str describe(PyObject* o):
     if is_tensor(o):
         return "Tensor"
-    name = type(<object>o).__name__
+    name = said_type(<object>o)
     if isinstance(<object>o, (tuple, list)):
         return f"{name} of ({', '.join(type(i).__name__ for i in list(<object>o)[:8])})"
     return name
@@ -363,6 +363,23 @@ cdef object no_row_fits(str name, list rows, int own, PyObject** args, Py_ssize_
                      f"but expected one of:{expected}\n")
 
 
+cdef bint suits_out(Overload ov, PyObject* out):
+    """Whether out= is one tensor, or several, as the op gives them."""
+    return ov.nreturns != 1 or not (PyTuple_Check(<object>out) or PyList_Check(<object>out)) or ov.schema.endswith("[]")
+
+
+cdef object out_error(Op called, PyObject** args, Py_ssize_t nargs, PyObject* kwnames, PyObject* out):
+    """The TypeError of a method that was given out=, which functions alone take, and of several tensors for one."""
+    cdef int own = 1 if type(called) is OpMethod else 0
+    rows = [row for row in called.rows if not (<Overload>row).overload_name.startswith("deprecated")]
+    if len(rows) > 1:
+        return no_row_fits(called.name, rows, own, args, nargs, kwnames)
+    if own and (<Overload>rows[0]).nparams == 1:
+        return TypeError(f"TensorBase.{called.name}() takes no keyword arguments")
+    return TypeError(f"{called.name}() got an unexpected keyword argument 'out'" if own else
+                     f"{called.name}(): argument 'out' must be Tensor, not {type(<object>out).__name__}")
+
+
 cdef object bind_error(Op called, PyObject** args, Py_ssize_t nargs, PyObject* kwnames, Binding* b):
     """The TypeError that torch gives for arguments that do not suit; self of a method is not counted."""
     cdef Py_ssize_t i
@@ -379,6 +396,10 @@ cdef object bind_error(Op called, PyObject** args, Py_ssize_t nargs, PyObject* k
             return no_row_fits(name, rows, own, args, nargs, kwnames)
         bind(ov, args, nargs, kwnames, b)        # again, to see what does not suit this row
     p = b.bad
+    if own and ov.nparams == 1 and kwnames == NULL and nargs > 1:
+        return TypeError(f"TensorBase.{name}() takes no arguments ({nargs - 1} given)")
+    if own and ov.nparams == 1 and kwnames != NULL:
+        return TypeError(f"TensorBase.{name}() takes no keyword arguments")
     if b.why == BAD_MANY:
         least = sum([1 for i in range(ov.npositional) if ov.required[i]])
         takes = f"from {least - own} to {ov.npositional - own}" if least < ov.npositional else f"{least - own}"
@@ -400,7 +421,7 @@ cdef object bind_error(Op called, PyObject** args, Py_ssize_t nargs, PyObject* k
             if param_named(ov, (<tuple>kwnames)[i]) == p:
                 o = args[nargs + i]
     where = f" (position {p + 1 - own})" if p < nargs else ""
-    got_word = type(<object>o).__name__ if o != NULL else "nothing"
+    got_word = said_type(<object>o) if o != NULL else "nothing"
     if o != NULL and isinstance(<object>o, (tuple, list)) and ov.kind[p] in (K_INTS, K_TENSORS):
         bad = [(i, item) for i, item in enumerate(<object>o)
                if not (fits_int(<PyObject*>item) if ov.kind[p] == K_INTS else isinstance(item, TensorBase))]

@@ -18,7 +18,7 @@ cdef object out_words(object out, str family):
 
 
 def _define(str name, str overload_name, str schema, list params, list returns, *, str family, mode=None, kernel=None,
-            rule=None, body=None, grad=None, numbers=False, bint copies_self=False, npu=None, returns_class=None,
+            rule=None, body=None, grad=None, numbers=False, bint copies_self=False, npu=None, returns_class=None, written_class=None,
             str namespace="torch", str node_name="", out=True, str guard=None, dict autocast=None,
             batching=None, forward=None, dict refuses=None, tuple lacks=(), OpDescription description=None, str format=None,
             whole=False, str writes="", bint node=False, several=None):
@@ -30,7 +30,7 @@ def _define(str name, str overload_name, str schema, list params, list returns, 
     if len(params) > MAX_PARAMS:
         raise ValueError(f"{name}: at most {MAX_PARAMS} parameters")
     ov.name, ov.overload_name, ov.schema, ov.npu = name, overload_name, schema, npu
-    ov.nparams, ov.nreturns, ov.returns_class = len(params), len(returns), returns_class
+    ov.nparams, ov.nreturns, ov.returns_class, ov.written_class = len(params), len(returns), returns_class, written_class
     ov.names = tuple([sys.intern(p[0]) for p in params])
     ov.defaults = tuple([p[4] for p in params])
     ov.npositional = len([p for p in params if not p[5]])
@@ -47,8 +47,13 @@ def _define(str name, str overload_name, str schema, list params, list returns, 
         raise ValueError(f"{name}: guard={guard!r} is none of {', '.join([g for g in GUARDS if g])}")
     ov.guard = GUARDS[guard]
     for word in (format or "").split():
-        ov.keeps_format = KEEPS_STRIDES if word[0] == "=" else KEEPS_CHANNELS_LAST
-        ov.format_from |= <uint64_t>1 << <int>ov.names.index(word.lstrip("="))
+        ov.keeps_format = KEEPS_COLUMNS if word[0] == "|" else KEEPS_STRIDES if word[0] == "=" else KEEPS_CHANNELS_LAST
+        if word[0] == "|":
+            word, _, flag = word[1:].partition("?")
+            ov.columns_if = ov.names.index(flag) if flag else -1
+            ov.format_from |= <uint64_t>1 << <int>int(word)
+        else:
+            ov.format_from |= <uint64_t>1 << <int>ov.names.index(word.lstrip("="))
     for word in writes.split():
         ov.writes |= <uint64_t>1 << <int>ov.names.index(word)
     for i, (_, kind, optional, list_size, default, keyword_only, required, mutable) in enumerate(params):

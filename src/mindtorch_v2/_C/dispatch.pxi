@@ -21,6 +21,8 @@ cdef PyObject* op_vectorcall(PyObject* self, PyObject** args, size_t nargsf, PyO
         for i in range(n):
             ov = <Overload>PyList_GET_ITEM_(op.rows, i)
             if bind(ov, args, nargs, kwnames, &b):
+                if b.out != NULL and (called is not op or not suits_out(ov, b.out)):
+                    raise out_error(called, args, nargs, kwnames, b.out)
                 if b.foreign or modes().interposed():
                     result = run_layers(called, ov, &b, args, nargs, kwnames)
                 else:

@@ -12,6 +12,9 @@ cdef object get_item(TensorBase self, object index):
             raise scalar_index_error(index)
         check_index(self, 0, index, 0)
         return hot_call3(hot.select, self, 0, index) if layers else plain_select(self, 0, index)
+    if type(index) is slice and self.rank and not layers:
+        value = slice_item(self, 0, <slice>index)
+        return value if value is not self else hot_call1(hot.alias, self)
     value, indices = apply_basic(self, index, &mask)
     if indices is None:
         return value if value is not self else hot_call1(hot.alias, self)
@@ -37,7 +40,7 @@ cdef object scalar_index_error(object index):
 
 cdef object not_an_index(object item):
     return IndexError("only integers, slices (`:`), ellipsis (`...`), None and long or byte Variables are valid "
-                      f"indices (got {type(item).__name__})")
+                      f"indices (got {said_type(item)})")
 
 
 cdef int note_mask(int* mask, int kind) except -1:
@@ -152,8 +155,7 @@ cdef tuple apply_basic(TensorBase self, object index, int* mask):
     cdef TensorBase value = self
     cdef int dim = 0, consumed = 0, d, rank, position
     cdef object entry
-    cdef PyObject* s[5]
-    cdef list found = None
+    cdef list late = None                        # (dim, index tensor): looked at when all else has been applied, as in torch
     for item in items:
         consumed += index_width(item)
     rank = self.rank                             # an index that is an object of its own may change self
@@ -170,9 +172,7 @@ cdef tuple apply_basic(TensorBase self, object index, int* mask):
             dim += 1
         elif item is True or item is False:
             value = tensor_arg(hot_call2(hot.unsqueeze, value, dim))
-            entry = index_tensor(item)
-            found = note_advanced(found, dim, entry)
-            note_mask(mask, MANY_INDICES)
+            late = with_late(late, dim, index_tensor(item))
             dim += 1
         elif PyLong_Check(item) or (is_scalar_index(item)):
             entry = read_int(item)               # runs the object's own __index__: before value is looked at
@@ -188,27 +188,46 @@ cdef tuple apply_basic(TensorBase self, object index, int* mask):
             entry = item if isinstance(item, TensorBase) else index_tensor(item)
             if is_of_samples(<TensorBase>entry):
                 entry._check_index()
-            if (<TensorBase>entry).dt == kUInt8 or (<TensorBase>entry).dt == kBool:
-                if (<TensorBase>entry).rank == 0:
-                    value = tensor_arg(hot_call2(hot.unsqueeze, value, dim))
-                    found = note_advanced(found, dim, entry)
-                    note_mask(mask, MANY_INDICES)
-                    dim += 1
-                    continue
-                note_mask(mask, BYTE_MASK if (<TensorBase>entry).dt == kUInt8 else BOOL_MASK)
-                if (<TensorBase>entry).dt == kUInt8:
-                    warnings.warn("indexing with dtype torch.uint8 is now deprecated, please use a dtype torch.bool instead.")
-                check_mask(value, <TensorBase>entry, dim)
-                for d, part in enumerate(_mask_indices(entry)):
-                    found = note_advanced(found, dim + d, part)
-                dim += (<TensorBase>entry).rank
-            else:
-                if (<TensorBase>entry).dt != kInt64 and (<TensorBase>entry).dt != kInt32:
-                    raise IndexError("tensors used as indices must be long, int, byte or bool tensors")
-                found = note_advanced(found, dim, entry)
-                note_mask(mask, MANY_INDICES)
-                dim += 1
-    return value, found
+            if is_mask(<TensorBase>entry) and (<TensorBase>entry).rank == 0:
+                value = tensor_arg(hot_call2(hot.unsqueeze, value, dim))
+            late = with_late(late, dim, entry)
+            dim += (<TensorBase>entry).rank if is_mask(<TensorBase>entry) and (<TensorBase>entry).rank else 1
+    return value, None if late is None else advanced_indices(value, late, mask)
+
+
+cdef inline bint is_mask(TensorBase index) noexcept:
+    return index.dt == kBool or index.dt == kUInt8
+
+
+cdef list with_late(list late, int dim, object entry):
+    if late is None:
+        late = []
+    late.append((dim, entry))
+    return late
+
+
+cdef list advanced_indices(TensorBase value, list late, int* mask):
+    """One entry (or None) for each dim that index tensors reach; mask: what they are."""
+    cdef TensorBase entry
+    cdef list found = None
+    cdef int d
+    for dim, given in late:
+        entry = tensor_arg(given)
+        if not is_mask(entry) and entry.dt != kInt64 and entry.dt != kInt32:
+            raise IndexError("tensors used as indices must be long, int, byte or bool tensors")
+    for dim, given in late:
+        entry = <TensorBase>given
+        if not is_mask(entry) or entry.rank == 0:
+            found = note_advanced(found, dim, entry)
+            note_mask(mask, MANY_INDICES)
+            continue
+        note_mask(mask, BYTE_MASK if entry.dt == kUInt8 else BOOL_MASK)
+        if entry.dt == kUInt8:
+            warnings.warn("indexing with dtype torch.uint8 is now deprecated, please use a dtype torch.bool instead.")
+        check_mask(value, entry, dim)
+        for d, part in enumerate(_mask_indices(entry)):
+            found = note_advanced(found, <int>dim + d, part)
+    return found
 
 
 cdef list note_advanced(list found, int dim, object entry):
@@ -249,10 +268,12 @@ cdef int index_width(object item):
     """How many dims of the tensor an index uses up."""
     if item is None or item is Ellipsis or item is True or item is False:
         return 0
-    if isinstance(item, TensorBase) and ((<TensorBase>item).dt == kBool or (<TensorBase>item).dt == kUInt8):
-        return (<TensorBase>item).rank
+    if type(item) is slice or PyLong_CheckExact(item):
+        return 1
+    if isinstance(item, TensorBase):
+        return (<TensorBase>item).rank if (<TensorBase>item).dt == kBool or (<TensorBase>item).dt == kUInt8 else 1
     dt = getattr(item, "dtype", None)
-    if dt is not None and not isinstance(item, TensorBase) and str(dt) == "bool":
+    if dt is not None and str(dt) == "bool":
         return len(item.shape)
     if isinstance(item, list):
         n, inner = 0, item
@@ -282,7 +303,12 @@ cdef bint is_scalar_index(object item):
     if isinstance(item, TensorBase):
         return (<TensorBase>item).rank == 0 and kBool < (<TensorBase>item).dt < kHalf and (<TensorBase>item).dt != kUInt8 \
             and not (<TensorBase>item).requires and not is_of_samples(<TensorBase>item)
-    return not isinstance(item, (list, tuple, range)) and is_numpy_scalar(item) and hasattr(item, "__index__")
+    if isinstance(item, (list, tuple, range)) or not hasattr(item, "__index__"):
+        return False
+    if is_numpy_scalar(item):
+        return True
+    kind = getattr(getattr(item, "dtype", None), "kind", None)
+    return (kind == "i" or kind == "u") and getattr(item, "shape", None) == ()     # an array of NumPy without dims
 
 
 cdef object slice_step(slice item):
@@ -325,14 +351,21 @@ cdef int set_item(TensorBase self, object index, object value) except -1:
     if foreign(self) or (isinstance(value, TensorBase) and foreign(<TensorBase>value)):
         override_call("__setitem__", (self, index, value))
         return 0
-    if index is False:                           # nothing is written, and the value not looked at
+    if index is False:                           # nothing is written
+        if not isinstance(v, TensorBase):
+            scalar_or_tensor(self, v)
         return 0
     if index is True:
         index = None
+    mode = modes().grad
+    if PyLong_CheckExact(index) and (PyFloat_CheckExact(v) or PyLong_CheckExact(v)) and self.rank and \
+            not (mode and needs_grad(self)) and not layered(self):
+        return set_number(self, index, v)
     if not isinstance(v, TensorBase):
         v = scalar_or_tensor(self, v)
-    mode = modes().grad
     if not mode or not (needs_grad(<TensorBase>v) or needs_grad(self)):
+        if isinstance(index, TensorBase) and is_filled(self, <TensorBase>index, <TensorBase>v):
+            return fill_masked(self, <TensorBase>index, <TensorBase>v)
         modes().grad = False                     # views only to reach the place: nothing to record
         try:
             target, indices = apply_basic(self, index, &mask)
@@ -343,12 +376,53 @@ cdef int set_item(TensorBase self, object index, object value) except -1:
     return assign(target, indices, v, mask)
 
 
+cdef int set_number(TensorBase self, object index, object number) except -1:
+    """self[index] = number, where no layer and no history takes part."""
+    cdef bint mode = modes().grad
+    if PyLong_CheckExact(number):
+        check_int(number)
+    check_fits(number, single_dtype(self.dt))
+    check_index(self, 0, index, 0)
+    modes().grad = False
+    try:
+        hot_call2(hot.fill_, plain_select(self, 0, index), number)
+    finally:
+        modes().grad = mode
+    return 0
+
+
+cdef bint is_filled(TensorBase self, TensorBase mask, TensorBase v) noexcept:
+    """Whether self[mask] = v fills a mask with one number: torch does that without looking for the mask's places."""
+    return mask.dt == kBool and mask.rank > 0 and v.count == 1 and v.dev == CPU and mask.dev == self.dev and \
+        mask.st != self.st and not has_overlap(self) and not layered(self) and not layered(mask) and not layered(v) and \
+        not (self.marks or mask.marks or v.marks)
+
+
+cdef int fill_masked(TensorBase self, TensorBase mask, TensorBase v) except -1:
+    """self[mask] = v for one number v."""
+    cdef object places = mask
+    check_mask(self, mask, 0)
+    while (<TensorBase>places).rank < self.rank:
+        places = hot_call2(hot.unsqueeze, places, -1)
+    hot_call3(hot.masked_fill_, self, places, item_of(cast_value(v, self.dt)))
+    return 0
+
+
+cdef TensorBase cast_value(TensorBase v, int dt):
+    """One number as an item of dtype dt."""
+    if v.dt == dt:
+        return v
+    if v.dt >= kComplexFloat and dt < kComplexFloat:
+        check_fits(item_of(v), dt)
+    return tensor_arg(v.to(dtypes[dt]))
+
+
 cdef int assign(object target, list indices, object v, int mask) except -1:
     if indices is not None:
         if (<TensorBase>v).count == 1 and mask != MANY_INDICES and (<TensorBase>v).dev == CPU:    # torch fills the mask
             if mask == BYTE_MASK:
                 raise RuntimeError("masked_fill_ only supports boolean masks, but got mask with dtype unsigned char")
-            v = tensor_arg(v.to(dtypes[(<TensorBase>target).dt]))
+            v = cast_value(<TensorBase>v, (<TensorBase>target).dt)
         while (<TensorBase>v).rank and (<TensorBase>v).sizes[0] == 1:      # leading dims of size 1 fall away
             v = tensor_arg(v.squeeze(0))
         hot_call3(hot._index_put_list_, target, on_device_of(<TensorBase>target, indices), v)
@@ -384,7 +458,7 @@ cdef object without_leading(TensorBase target, int rank):
 
 cdef object scalar_or_tensor(TensorBase self, object v):
     if not is_number(<PyObject*>v) and not is_numpy_scalar(v):
-        raise TypeError(f"can't assign a {type(v).__name__} to a torch.{type_word(self.dt)}Tensor")
+        raise TypeError(f"can't assign a {said_type(v)} to a torch.{type_word(self.dt)}Tensor")
     if PyLong_Check(v):
         check_int(v)
     check_fits(v, single_dtype(self.dt))

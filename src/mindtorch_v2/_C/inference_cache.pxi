@@ -79,7 +79,7 @@ cdef tuple known_outputs(Overload ov, PyObject** s, int dev, int index):
         at = specs.data()                        # copied: an allocation may run Python, which looks up other specs
         one.rank, one.dt = <int>at[0], <int>at[1]
         copy_dims(one.sizes, at + 2, one.rank)
-        return (new_output(ov, s, one.rank, one.sizes, one.dt, dev, index),)
+        return (new_output(ov, s, 0, one.rank, one.sizes, one.dt, dev, index),)
     own = specs[0]
     results = []
     while n < <Py_ssize_t>own.size():
@@ -88,7 +88,7 @@ cdef tuple known_outputs(Overload ov, PyObject** s, int dev, int index):
             results.append(None)
             n += 1
         else:
-            results.append(new_output(ov, s, <int>at[0], at + 2, <int>at[1], dev, index))
+            results.append(new_output(ov, s, <int>len(results), <int>at[0], at + 2, <int>at[1], dev, index))
             n += 2 + at[0]
     return tuple(results)
 

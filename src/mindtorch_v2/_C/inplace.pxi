@@ -62,7 +62,9 @@ cdef object run_out(Op op, Overload ov, PyObject** s, object out):
                 check_apart(ov, s, o)            # now that it reaches further
         copy_into(o, r)
         bump_version(o)
-    return out if len(outs) == 1 or not isinstance(result, tuple) else type(result)(outs)
+    if len(outs) == 1 or not isinstance(result, tuple):
+        return out
+    return (ov.written_class if type(result) is ov.returns_class else type(result))(outs)
 
 
 cdef int take_options(Overload ov, PyObject** s, TensorBase out) except -1:
@@ -140,6 +142,8 @@ cdef int resize_out(TensorBase o, TensorBase like, bint warns) except -1:
                       "explicitly reuse an out tensor t by resizing it, inplace, to zero elements with t.resize_(0).",
                       UserWarning)
     resize_tensor(o, like.rank, like.sizes)
+    if not has_plain_strides(like.rank, like.sizes, like.strides) and is_dense(like):    # and laid out as the result is
+        set_geometry(o, like.rank, like.sizes, like.strides, o.offset)
     return 0
 
 

@@ -163,7 +163,7 @@ cdef tuple infer(Overload ov, PyObject** s, int dev, int index):
             continue
         shape, d = item
         spec.rank = read_ints(shape, spec.sizes)
-        results.append(new_output(ov, s, spec.rank, spec.sizes, dtype_id(d), dev, index))
+        results.append(new_output(ov, s, <int>len(results), spec.rank, spec.sizes, dtype_id(d), dev, index))
     return tuple(results)
 
 

@@ -111,6 +111,21 @@ cdef TensorBase new_formatted(int rank, const int64_t* sizes, int dt, int format
     return new_strided(rank, sizes, strides, dt, dev, index)
 
 
+cdef TensorBase new_columns(int rank, const int64_t* sizes, int dt, int dev, int index):
+    """An empty batch of matrices, each column by column, as LAPACK has them."""
+    cdef int64_t turned[MAX_DIMS]
+    cdef TensorBase t
+    if rank < 2:
+        return new_empty(rank, sizes, dt, dev, index)
+    copy_dims(turned, sizes, rank)
+    turned[rank - 2], turned[rank - 1] = sizes[rank - 1], sizes[rank - 2]
+    t = new_empty(rank, turned, dt, dev, index)
+    copy_dims(turned, t.strides, rank)
+    turned[rank - 2], turned[rank - 1] = t.strides[rank - 1], t.strides[rank - 2]
+    set_geometry(t, rank, sizes, turned, 0)
+    return t
+
+
 cdef TensorBase new_like_format(TensorBase a, int dt, int format, int dev, int index):
     """An empty tensor of a's shape, laid out as the memory format says."""
     cdef int64_t strides[MAX_DIMS]

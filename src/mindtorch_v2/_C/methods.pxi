@@ -17,6 +17,11 @@ cdef inline object reflected(Op op, object a, object b):
     return steal(op.vectorcall(<PyObject*>op, args, 2, NULL))
 
 
+cdef inline bint is_array(object o):
+    """Whether o is an array of NumPy or of its kind."""
+    return not is_tensor(<PyObject*>o) and not is_number(<PyObject*>o) and hasattr(o, "__array_interface__")
+
+
 cdef inline object right(Op op, Op of_number, object a, object b):
     """b op a, where a is a tensor; `of_number` takes the tensor first. Python asks a subclass of b's class before b itself."""
     return reflected(op, a, b) if is_tensor(<PyObject*>b) else binary(of_number, a, b)
@@ -471,7 +476,8 @@ cdef class TensorMethods(TensorBase):
     def __rmul__(self, other): return right(hot.mul, hot.mul, self, other)
     def __imul__(self, other): return binary(hot.mul_, self, other)
     def __truediv__(self, other): return binary(hot.div, self, other)
-    def __rtruediv__(self, other): return reflected(hot.div, self, other)
+    def __rtruediv__(self, other):
+        return self.reciprocal() * other if is_array(other) else reflected(hot.div, self, other)
     def __itruediv__(self, other): return binary(hot.div_, self, other)
     def __floordiv__(self, other): return binary(hot.floor_divide, self, other)
     def __rfloordiv__(self, other): return reflected(hot.floor_divide, self, other)
@@ -513,7 +519,7 @@ cdef class TensorMethods(TensorBase):
         return hot_call1(hot.bitwise_not, self)
 
     def __richcmp__(self, other, int op):
-        if not is_tensor(<PyObject*>other) and not is_number(<PyObject*>other) and hasattr(other, "__array_interface__"):
+        if (op == Py_EQ or op == Py_NE) and is_array(other):
             other = from_interface(other, True)
         return binary(comparison(op), self, other)
 

@@ -10,7 +10,10 @@ cdef object python_number(object o):
         return None
     item = getattr(o, "item", None)
     if item is not None and hasattr(o, "dtype"):
-        return item()
+        item = item()
+        if isinstance(item, (bool, complex)) and not isinstance(o, complex) or not is_number(<PyObject*>item):
+            return float(o)                      # as torch: all that is no Python number is read as a float
+        return item
     if hasattr(o, "__index__"):
         return int(o)
     if hasattr(o, "__float__"):
@@ -84,7 +87,13 @@ cdef dict python_dtypes = {float: "float64", int: "int64", bool: "bool", complex
 
 cdef bint is_numpy_scalar(object o):
     return not isinstance(o, TensorBase) and hasattr(type(o), "dtype") and hasattr(type(o), "item") \
-        and getattr(o, "shape", None) == ()
+        and not hasattr(type(o), "__setitem__") and getattr(o, "shape", None) == ()      # an array without dims is none
+
+
+cdef str said_type(object o):
+    """What torch calls an object's type: as CPython does, with the module of a type that C made."""
+    cdef str name = (<bytes>Py_TYPE(<PyObject*>o).tp_name).decode()
+    return type(o).__name__ if name.startswith("mindtorch_v2.") else name
 
 
 cdef object exact_number(object o):

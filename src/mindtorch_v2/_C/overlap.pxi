@@ -19,6 +19,12 @@ cdef bint ranges_meet(TensorBase a, TensorBase b) noexcept:
         first_b * itemsize(<DType>b.dt) < (last_a + 1) * itemsize(<DType>a.dt)
 
 
+def _check_apart(TensorBase written not None, TensorBase t not None):
+    """Refuses a tensor of which a part is to be written."""
+    if t.st == written.st and (same_place(t, written) or is_dense(written) and is_dense(t)) and ranges_meet(t, written):
+        raise shared_memory_error()
+
+
 cdef int check_partial_overlap(TensorBase out, TensorBase t) except -1:
     """As torch: refused where both are dense and share a part of their memory; other overlaps are copied around."""
     if is_dense(out) and is_dense(t) and ranges_meet(out, t):

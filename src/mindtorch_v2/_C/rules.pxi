@@ -216,11 +216,16 @@ cdef int check_norm_param(str name, PyObject* o, int n, const int64_t* shape) ex
     return 0
 
 
-cdef TensorBase new_output(Overload ov, PyObject** s, int rank, const int64_t* sizes, int dt, int dev, int index):
-    """An output as the row's rule sized it. Devices other than the cpu keep no memory formats: their kernels write rows."""
+cdef TensorBase new_output(Overload ov, PyObject** s, int at, int rank, const int64_t* sizes, int dt, int dev, int index):
+    """Output number `at` as the row's rule sized it. Devices other than the cpu keep no memory formats: their kernels write
+    rows."""
     cdef int format = CONTIGUOUS, p
     cdef TensorBase like
     if not ov.keeps_format or dev > META:
+        return new_empty(rank, sizes, dt, dev, index)
+    if ov.keeps_format == KEEPS_COLUMNS:
+        if ov.format_from >> at & 1 and (ov.columns_if < 0 or <object>s[ov.columns_if] is True):
+            return new_columns(rank, sizes, dt, dev, index)
         return new_empty(rank, sizes, dt, dev, index)
     for p in range(ov.nparams):
         if not ov.format_from >> p & 1 or <object>s[p] is None:

@@ -25,7 +25,7 @@ cdef list saved_names(Overload ov, int j):
     if kind == S_RESULT:
         if ov.nreturns == 1:
             return [("result", -1)]
-        return [(f"result{p}" if ov.returns_class is None else ov.returns_class._fields[p], -1)]
+        return [(f"result{p}" if ov.returns_class is None else ov.returns_class.__match_args__[p], -1)]
     if kind == S_RESULTS:
         return []
     name = ov.names[p]

@@ -26,6 +26,7 @@ struct Storage {
   bool shrunk = false;         // was made smaller: tensors may now reach beyond its end
   bool managed = false;        // the owner is a Memory (backend.pxi), which takes the block back
   bool copy_on_write = false;  // the owner is a SharedBlock (storage.pxi): other storages may read the same bytes
+  bool keeps_seen = false;     // `seen` is owned: Python let it go while tensors use the storage, and may ask for it again
   PyObject* seen = nullptr;    // the StorageBase that Python has of it, borrowed; see object()
 
   // That object, unless it is about to end: weak references and attributes are cleared before its link to the storage.

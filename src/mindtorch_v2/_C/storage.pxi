@@ -66,7 +66,10 @@ cdef void storage_free_block(Storage* s) noexcept:
 
 cdef inline void storage_decref(Storage* s) noexcept:
     s.refs -= 1
-    if s.refs == 0:
+    if s.refs == 1 and s.keeps_seen:             # only its own object uses it now
+        s.keeps_seen = False
+        Py_DECREF(<object>s.seen)
+    elif s.refs == 0:
         storage_free_block(s)
         storage_drop(s)
 
@@ -267,7 +270,7 @@ cdef bytes storage_items(object items):
 cdef class StorageBase:
     """A block of bytes on a device, shared by the tensors that view it."""
 
-    def __cinit__(self):
+    def __cinit__(self, *args, **kwargs):
         self.s = new_storage()                   # empty until a maker fills it in
         if self.s == NULL:
             raise MemoryError()
@@ -275,7 +278,14 @@ cdef class StorageBase:
     def __init__(self, size=0, *, device=None) -> None:
         cdef Storage* made
         cdef Py_ssize_t n
-        cdef object place = as_device(device)
+        cdef object place
+        if type(self) is StorageBase:
+            raise RuntimeError("Cannot directly construct StorageBase; subclass it and then construct that")
+        if isinstance(size, StorageBase):        # a subclass's object of the same memory
+            (<StorageBase>size).s.refs += 1
+            self.take((<StorageBase>size).s)
+            return
+        place = as_device(device)
         if isinstance(size, (int, float)):
             n = int(size)
             if n < 0:
@@ -287,6 +297,12 @@ cdef class StorageBase:
             if made.nbytes:
                 memcpy(made.data, <char*>data, made.nbytes)
             self.take(made)
+
+    def __del__(self):
+        """Attributes and weak references live as long as the storage: what uses it keeps its object."""
+        if self.s.refs > 1 and self.s.seen == <PyObject*>self and not self.s.keeps_seen:
+            self.s.keeps_seen = True
+            Py_INCREF(self)
 
     def __dealloc__(self):
         if self.s != NULL:

@@ -8,6 +8,10 @@ cdef class TensorBase:
         self.rank = self.strides[0] = 1
         clean(self)
 
+    def __init__(self, *args, **kwargs):
+        if type(self) is TensorBase:
+            raise RuntimeError("Cannot directly construct TensorBase; subclass it and then construct that")
+
     def __dealloc__(self):
         release_memory(self)
         if self.sizes != self.inline_dims:

@@ -20,7 +20,12 @@ _INT32, _INT64, _FLOAT32, _FLOAT64 = (_C._dtype_named(name) for name in ("int32"
 @composite("ldexp(Tensor self, Tensor other) -> Tensor", inplace=True)
 def _ldexp(self: Tensor, other: Tensor) -> Tensor:
     """self times 2 to the power of other."""
-    return self * ops.pow(2.0, other)
+    if not self.is_floating_point() or other.is_floating_point() or other.is_complex():
+        return self * ops.pow(2.0, other)
+    if other.dtype._name == "bool":
+        raise NotImplementedError('"ldexp_cpu_exp" not implemented for \'Bool\'')
+    half = other >> 1                            # in two steps: 2 ** other alone may be beyond floats
+    return (self * ops.pow(2.0, half) * ops.pow(2.0, other - half)).to(self.dtype)
 
 
 def _exponent(x: Tensor) -> Tensor:
@@ -290,26 +295,37 @@ def _without_grad(name: str, *tensors: Tensor) -> None:
         raise RuntimeError(f"Can't call {name}() on Variable that requires grad. Use var.detach().{name}() instead.")
 
 
-@composite("apply_(Tensor(a!) self, any callable) -> Tensor(a!)", variants="method")
+def _check_kinds(name: str, self: Tensor, others: dict[str, Tensor]) -> None:
+    """Refuses tensors of another dtype or device than self's."""
+    for which, other in others.items():
+        if other.dtype is not self.dtype or other.device != self.device:
+            raise TypeError(f"{name}: expected {self.type()} for {which} (got {other.type()})")
+
+
+@composite("apply_(Tensor self, any callable) -> Tensor", variants="method")
 def _apply_(self: Tensor, callable: Callable[..., Any]) -> Tensor:
     """Replaces every item by callable(item); for small CPU tensors."""
     _without_grad("apply_", self)
+    if self.is_meta:
+        return self
     made = [callable(v) for v in _numbers(self)]
     return self.copy_(_C._from_data(made, self.dtype, False).reshape(self.shape))
 
 
-@composite("map_(Tensor(a!) self, Tensor tensor, any callable) -> Tensor(a!)", variants="method")
+@composite("map_(Tensor self, Tensor tensor, any callable) -> Tensor", variants="method")
 def _map_(self: Tensor, tensor: Tensor, callable: Callable[..., Any]) -> Tensor:
     """Replaces every item by callable(item, item of tensor)."""
     _without_grad("map_", self, tensor)
+    _check_kinds("map_", self, {"'other'": tensor})
     made = [callable(a, b) for a, b in zip(_numbers(self), _numbers(tensor.expand_as(self)))]
     return self.copy_(_C._from_data(made, self.dtype, False).reshape(self.shape))
 
 
-@composite("map2_(Tensor(a!) self, Tensor x, Tensor y, any callable) -> Tensor(a!)", variants="method")
+@composite("map2_(Tensor self, Tensor x, Tensor y, any callable) -> Tensor", variants="method")
 def _map2_(self: Tensor, x: Tensor, y: Tensor, callable: Any) -> Tensor:
     """Replaces every item by callable(item, item of x, item of y)."""
     _without_grad("map2_", self, x, y)
+    _check_kinds("map2_", self, {"argument 'x'": x, "argument 'y'": y})
     others = (_numbers(t.expand_as(self)) for t in (x, y))
     made = [callable(*items) for items in zip(_numbers(self), *others)]
     return self.copy_(_C._from_data(made, self.dtype, False).reshape(self.shape))

@@ -4,7 +4,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from mindtorch_v2 import _C
+from mindtorch_v2 import _C, _config
 from mindtorch_v2._dtype import finfo
 from mindtorch_v2._ops import batching, forward
 from mindtorch_v2._ops.linalg import _t
@@ -13,6 +13,7 @@ from mindtorch_v2._shape import broadcast
 from mindtorch_v2._tensor import Tensor
 
 INT32, INT64 = _C._dtype_named("int32"), _C._dtype_named("int64")
+_CONTIGUOUS = _C._named_constant("contiguous_format")
 
 
 class _LinAlgError(RuntimeError):
@@ -122,6 +123,11 @@ def epsilon(dtype: _C.dtype) -> float:
     return finfo(dtype).eps
 
 
+def columns(A: Tensor) -> Tensor:
+    """A copy of each matrix, column by column in memory."""
+    return A.transpose(-2, -1).clone(memory_format=_CONTIGUOUS).transpose(-2, -1)
+
+
 def casts(name: str, what: str = "result") -> tuple[str, str]:
     """out= of a row: of a dtype that the result can be cast to, else these words."""
     return "casts", f"{name}: Expected {what} to be safely castable from {{result}} dtype, but got {what} with dtype {{out}}"
@@ -148,7 +154,7 @@ def _cholesky_grad(g: Tensor, upper: bool, L: Tensor) -> Tensor:
 
 
 op("_linalg_cholesky_ex(Tensor self, *, bool upper=False) -> (Tensor L, Tensor info)", batch=batching.leading,
-   rule=_square_rule("linalg.cholesky", (2, INT32)), kernel="linalg_cholesky_ex", variants="",
+   rule=_square_rule("linalg.cholesky", (2, INT32)), kernel="linalg_cholesky_ex", variants="", format="|0",
    grad={"self": lambda g, upper, result0: _cholesky_grad(g, upper, result0)})
 
 
@@ -173,6 +179,10 @@ def _cholesky(self: Tensor, upper: bool) -> Tensor:
     """The Cholesky factor of a positive-definite matrix."""
     check_square(self, "cholesky")
     check_float(self, "cholesky", False, "cholesky_cpu", True)
+    _config.warn_once("torch.cholesky is deprecated in favor of torch.linalg.cholesky and will be removed in a future PyTorch "
+                      "release.\nL = torch.cholesky(A)\nshould be replaced with\nL = torch.linalg.cholesky(A)\nand\n"
+                      "U = torch.cholesky(A, upper=True)\nshould be replaced with\nU = torch.linalg.cholesky(A).mH\n"
+                      "This transform will produce equivalent results for all valid (symmetric positive definite) inputs.")
     return checked(ops._linalg_cholesky_ex(self, upper=upper), True, "cholesky")[0]
 
 
@@ -208,7 +218,7 @@ def _cholesky_solve_grad(g: Tensor, self: Tensor, input2: Tensor, upper: bool, r
 
 op("cholesky_solve(Tensor self, Tensor input2, bool upper=False) -> Tensor", out=casts("cholesky_solve"),
    batch=batching.leading, autocast={"cpu": "float32"},
-   rule=_cholesky_solve_rule,
+   rule=_cholesky_solve_rule, format="|0",
    grad={"self, input2": lambda g, self, input2, upper, result, needs:
          _cholesky_solve_grad(g, self, input2, upper, result, needs)})
 
@@ -224,7 +234,7 @@ def _cholesky_inverse_grad(g: Tensor, self: Tensor, upper: bool, result: Tensor)
 
 
 op("cholesky_inverse(Tensor self, bool upper=False) -> Tensor", out=casts("cholesky_inverse"), batch=batching.leading,
-   autocast={"cpu": "float32"}, rule=_cholesky_inverse_rule,
+   autocast={"cpu": "float32"}, rule=_cholesky_inverse_rule, format="|0",
    grad={"self": lambda g, self, upper, result: _cholesky_inverse_grad(g, self, upper, result)})
 
 # ---- triangular systems --------------------------------------------------------------------------
@@ -251,7 +261,7 @@ def _triangular_grad(g: Tensor, self: Tensor, upper: bool, left: bool, unitriang
 
 op("linalg_solve_triangular(Tensor self, Tensor B, *, bool upper, bool left=True, bool unitriangular=False) -> Tensor",
    batch=batching.leading,
-   rule=_triangular_rule, variants="linalg",
+   rule=_triangular_rule, variants="linalg", format="|0",
    grad={"self, B": lambda g, self, upper, left, unitriangular, result, needs:
          _triangular_grad(g, self, upper, left, unitriangular, result, needs)})
 
@@ -272,10 +282,14 @@ def _triangular_pair(self: Tensor, A: Tensor, *_: object) -> Sequence[Spec]:
 def _triangular_solve(self: Tensor, A: Tensor, upper: bool, transpose: bool,
                       unitriangular: bool) -> tuple[Tensor, Tensor]:
     """X of A X = self for a triangular A, and a copy of A."""
+    _config.warn_once("torch.triangular_solve is deprecated in favor of torch.linalg.solve_triangularand will be removed in a "
+                      "future PyTorch release.\ntorch.linalg.solve_triangular has its arguments reversed and does not return a "
+                      "copy of one of the inputs.\nX = torch.triangular_solve(B, A).solution\nshould be replaced with\n"
+                      "X = torch.linalg.solve_triangular(A, B).")
     A = A.expand(_triangular_pair(self, A)[1][0])
     used = A.transpose(-2, -1) if transpose else A
     made = ops.linalg_solve_triangular(used, self, upper=upper != transpose, unitriangular=unitriangular)
-    return made, A.clone()
+    return made, columns(A)
 
 
 # ---- LU ------------------------------------------------------------------------------------------
@@ -329,7 +343,7 @@ def _lu_grad(g: Tensor, pivots: Tensor, LU: Tensor) -> Tensor:
 
 op("_linalg_lu_factor_ex(Tensor A, *, bool pivot=True) -> (Tensor LU, Tensor pivots, Tensor info)",
    batch=batching.leading, rule=_lu_rule,
-   kernel="linalg_lu_factor_ex", variants="",
+   kernel="linalg_lu_factor_ex", variants="", format="|0",
    grad={"A": lambda g, result0, result1: _lu_grad(g, result1, result0)})
 op("_lu_permutation(Tensor pivots, int n) -> Tensor", batch=batching.leading, variants="",
    rule=lambda pivots, n: ((*pivots.shape[:-1], n), INT64))
@@ -410,7 +424,7 @@ def _lu_solve_grad(g: Tensor, LU: Tensor, pivots: Tensor, left: bool, adjoint: b
 
 op("linalg_lu_solve(Tensor LU, Tensor pivots, Tensor B, *, bool left=True, bool adjoint=False) -> Tensor",
    batch=batching.leading,
-   rule=_lu_solve_rule, variants="linalg",
+   rule=_lu_solve_rule, variants="linalg", format="|0",
    grad={"LU, B": lambda g, LU, pivots, left, adjoint, result, needs:
          _lu_solve_grad(g, LU, pivots, left, adjoint, result, needs)})
 
@@ -419,6 +433,9 @@ op("linalg_lu_solve(Tensor LU, Tensor pivots, Tensor B, *, bool left=True, bool 
            out="exact")
 def _lu_solve(self: Tensor, LU_data: Tensor, LU_pivots: Tensor) -> Tensor:
     """X of A X = self, from A's LU factors."""
+    _config.warn_once("torch.lu_solve is deprecated in favor of torch.linalg.lu_solveand will be removed in a future PyTorch "
+                      "release.\nNote that torch.linalg.lu_solve has its arguments reversed.\nX = torch.lu_solve(B, LU, pivots)\n"
+                      "should be replaced with\nX = torch.linalg.lu_solve(LU, pivots, B)")
     return ops.linalg_lu_solve(LU_data, LU_pivots, self)
 
 

@@ -26,7 +26,7 @@ def _factor_rule(self: Tensor, hermitian: bool) -> Sequence[Spec]:
 
 
 op("_linalg_ldl_factor_ex(Tensor self, *, bool hermitian=False) -> (Tensor LD, Tensor pivots, Tensor info)",
-   batch=batching.leading, rule=_factor_rule, variants="")
+   batch=batching.leading, rule=_factor_rule, variants="", format="|0")
 
 
 @composite("linalg_ldl_factor_ex(Tensor self, *, bool hermitian=False, bool check_errors=False) "
@@ -63,7 +63,7 @@ def _solve_rule(LD: Tensor, pivots: Tensor, B: Tensor, hermitian: bool) -> Spec:
 
 
 op("_linalg_ldl_solve(Tensor LD, Tensor pivots, Tensor B, *, bool hermitian=False) -> Tensor",
-   batch=batching.leading, rule=_solve_rule, variants="")
+   batch=batching.leading, rule=_solve_rule, variants="", format="|0")
 
 
 @composite("linalg_ldl_solve(Tensor LD, Tensor pivots, Tensor B, *, bool hermitian=False) -> Tensor", variants="linalg",

@@ -489,8 +489,16 @@ op("_put(Tensor self, Tensor index, Tensor source, bool accumulate=False) -> Ten
          "source": lambda g, index, source_shape: g.take(index).reshape(source_shape)})
 
 
-@composite("put(Tensor self, Tensor index, Tensor source, bool accumulate=False) -> Tensor", out=False, inplace="method",
-           whole=True)
+@composite("put_(Tensor(a!) self, Tensor index, Tensor source, bool accumulate=False) -> Tensor(a!)", variants="method", whole=True)
+def _put_(self: Tensor, index: Tensor, source: Tensor, accumulate: bool) -> Tensor:
+    """Writes the items of source where the index says, as if self had one dim."""
+    for t in (index, source):
+        if t._readable and self._readable:
+            _C._check_apart(self, t)
+    return self.copy_(ops.put(self, index, source, accumulate))
+
+
+@composite("put(Tensor self, Tensor index, Tensor source, bool accumulate=False) -> Tensor", out=False, whole=True)
 def _put(self: Tensor, index: Tensor, source: Tensor, accumulate: bool) -> Tensor:
     """A copy of self, as if it had one dim, with the items of source where the index says."""
     if not accumulate:

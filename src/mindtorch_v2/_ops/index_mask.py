@@ -154,7 +154,7 @@ op("_nonzero(Tensor self) -> Tensor", variants="", npu="aclnnNonzeroV2(self, out
 
 
 @composite("nonzero(Tensor self, *, bool as_tuple=False) -> Tensor", batch=batching.dynamic,
-           out="nonzero: Expected out tensor to have scalar type {result} but got scalar type{out}")
+           out=("apart", "nonzero: Expected out tensor to have scalar type {result} but got scalar type{out}"))
 def _nonzero(self: Tensor, as_tuple: bool) -> Tensor | tuple[Tensor, ...]:
     """The indices of the items that are not zero: one row each, or one tensor per dim."""
     if not as_tuple:

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
-from mindtorch_v2 import _C
+from mindtorch_v2 import _C, _config
 from mindtorch_v2._ops import batching
 from mindtorch_v2._ops.decompose import (
     INT32,
@@ -267,7 +267,7 @@ def _lstsq_grad(g: Tensor, self: Tensor, b: Tensor, needs: tuple[bool, ...]) -> 
 
 
 op("_linalg_lstsq(Tensor self, Tensor b, str driver, float? rcond=None) "
-   "-> (Tensor solution, Tensor rank, Tensor singular_values, Tensor info)", rule=_lstsq_rule, variants="",
+   "-> (Tensor solution, Tensor rank, Tensor singular_values, Tensor info)", rule=_lstsq_rule, variants="", format="|0",
    batch=batching.leading_or_none,
    grad={"self, b": lambda g, self, b, needs: _lstsq_grad(g, self, b, needs)})
 
@@ -475,9 +475,9 @@ def _linalg_cross(self: Tensor, other: Tensor, dim: int) -> Tensor:
 def _cross(self: Tensor, other: Tensor, dim: int | None) -> Tensor:
     """The cross product of vectors of three items along a dim; by default the first of size 3."""
     if dim is None:
-        warnings.warn("Using torch.cross without specifying the dim arg is deprecated.\nPlease either pass the dim explicitly or "
-                      "simply use torch.linalg.cross.\nThe default value of dim will change to agree with that of linalg.cross "
-                      "in a future release.", stacklevel=2)
+        _config.warn_once("Using torch.cross without specifying the dim arg is deprecated.\nPlease either pass the dim explicitly "
+                          "or simply use torch.linalg.cross.\nThe default value of dim will change to agree with that of "
+                          "linalg.cross in a future release.")
         if 3 not in tuple(self.shape):
             raise RuntimeError("no dimension of size 3 in input")
         dim = tuple(self.shape).index(3)

@@ -201,7 +201,7 @@ def _prelu_backward(grad_output: Tensor, self: Tensor, weight: Tensor) -> tuple[
     return slope, ops.where(self > 0, 0, self * grad_output).sum_to_size(weights.shape).reshape(weight.shape)
 
 
-@composite("prelu(Tensor self, Tensor weight) -> Tensor", autocast="lower", out=False,
+@composite("prelu(Tensor self, Tensor weight) -> Tensor", autocast="lower", out=False, lacks="int bool",
            rule=_prelu_rule, node=True, npu="aclnnPrelu(self, weight, out)",
            grad={"self, weight": lambda g, self, weight: ops._prelu_backward(g, self, weight)})
 def _prelu(self: Tensor, weight: Tensor) -> Tensor:

@@ -2,10 +2,9 @@
 from __future__ import annotations
 
 import math
-import warnings
 from typing import Any
 
-from mindtorch_v2 import _C
+from mindtorch_v2 import _C, _config
 from mindtorch_v2._C import _core as core
 from mindtorch_v2._C._core import _conj as conj
 from mindtorch_v2._ops import batching
@@ -452,8 +451,8 @@ def _addcmul_value_first(self: Tensor, value: float, tensor1: Tensor, tensor2: T
 
 def warn_overload(name: str, old: str, new: str) -> None:
     """Of a form that torch still takes."""
-    warnings.warn(f"This overload of {name} is deprecated:\n\t{name}({old}, *, Tensor out = None)\nConsider using one of the "
-                  f"following signatures instead:\n\t{name}({new}, Tensor out = None)", stacklevel=3)
+    _config.warn_once(f"This overload of {name} is deprecated:\n\t{name}({old}, *, Tensor out = None)\nConsider using one of the "
+                      f"following signatures instead:\n\t{name}({new}, Tensor out = None)", 4)
 
 
 for _name in ("add", "sub"):

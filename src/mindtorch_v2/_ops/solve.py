@@ -66,6 +66,7 @@ def _solve_grad(g: Tensor, A: Tensor, B_shape: tuple[int, ...], left: bool, resu
 
 op("_linalg_solve_ex(Tensor A, Tensor B, *, bool left=True) "
    "-> (Tensor result, Tensor LU, Tensor pivots, Tensor info)", batch=batching.leading, rule=_solve_rule, variants="",
+   format="|0?left |1?left",
    grad={"A, B": lambda g, A, B_shape, left, result0, result1, result2, needs:
          _solve_grad(g, A, B_shape, left, result0, result1, result2, needs)})
 
@@ -87,7 +88,7 @@ def _solve(A: Tensor, B: Tensor, left: bool) -> Tensor:
 
 op("_linalg_inv_ex(Tensor A) -> (Tensor inverse, Tensor info)",
    batch=batching.leading, rule=_square_rule("linalg.inv", (2, INT32)),
-   kernel="linalg_inv_ex", variants="",
+   kernel="linalg_inv_ex", variants="", format="|0",
    grad={"A": lambda g, result0: -ops.matmul(_t(result0), ops.matmul(g, _t(result0)))})
 
 

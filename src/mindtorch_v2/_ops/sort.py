@@ -28,7 +28,7 @@ from mindtorch_v2._tensor import Tensor
 def _sort_rule(self: Tensor, dim: int, descending: bool, stable: bool | None) -> Sequence[Spec]:
     wrap(dim, self.dim())
     if self.is_complex():
-        raise RuntimeError("Sort does not support complex dtypes on CPU")
+        raise RuntimeError(" Sort does not support complex dtypes on CPU")
     return [(self.shape, self.dtype), (self.shape, INT64)]
 
 
@@ -38,7 +38,8 @@ def _topk_rule(self: Tensor, k: int, dim: int, largest: bool, sorted: bool) -> S
     if not 0 <= k <= size:
         raise RuntimeError("selected index k out of range")
     if self.is_complex() or self.dtype is BOOL:
-        raise RuntimeError(f"topk does not support {'bool' if self.dtype is BOOL else 'complex'} dtypes on CPU")
+        raise RuntimeError("topk does not support bool dtypes on CPU" if self.dtype is BOOL else
+                           " topk does not support complex dtypes on CPU")
     shape = tuple(k if d == dim else n for d, n in enumerate(self.shape))
     return [(shape, self.dtype), (shape, INT64)]
 

@@ -109,6 +109,8 @@ def _mvlgamma(self: Tensor, p: int) -> Tensor:
     """The logarithm of the multivariate gamma function."""
     if p < 1:
         raise RuntimeError("p has to be greater than or equal to 1")
+    if self.dtype._name == "bool":
+        raise RuntimeError("The input tensor may not be a boolean tensor.")
     x = self if self.is_floating_point() else self.to(ops.result_type(self, 1.0))
     shifts = ops.arange(0, -p, -1, dtype=x.dtype, device=x.device) / 2
     return (x.unsqueeze(-1) + shifts).lgamma().sum(-1) + p * (p - 1) / 4 * math.log(math.pi)

@@ -4,7 +4,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from mindtorch_v2 import _C
+from mindtorch_v2 import _C, _config
 from mindtorch_v2._ops import batching, forward
 from mindtorch_v2._ops.decompose import (
     INT32,
@@ -13,6 +13,7 @@ from mindtorch_v2._ops.decompose import (
     check_info,
     check_matrix,
     check_square,
+    columns,
     real_dtype,
     word,
 )
@@ -81,13 +82,16 @@ def _real(x: Tensor) -> Tensor:
 
 op("linalg_qr(Tensor A, str mode='reduced') -> (Tensor Q, Tensor R)",
    batch=batching.leading, autocast={"cpu": "float32"},
-   rule=_qr_rule, variants="linalg",
+   rule=_qr_rule, variants="linalg", format="|0 |1",
    grad={"A": lambda gs, mode, result0, result1: _qr_grad(gs, mode, result0, result1)})
 
 
 @composite("qr(Tensor self, bool some=True) -> (Tensor Q, Tensor R)", autocast={"cpu": "float32"}, out="exact")
 def _qr(self: Tensor, some: bool) -> tuple[Tensor, Tensor]:
     """An orthogonal Q and an upper triangular R with self = Q R."""
+    _config.warn_once("torch.qr is deprecated in favor of torch.linalg.qr and will be removed in a future PyTorch release.\n"
+                      "The boolean parameter 'some' has been replaced with a string parameter 'mode'.\nQ, R = torch.qr(A, some)\n"
+                      "should be replaced with\nQ, R = torch.linalg.qr(A, 'reduced' if some else 'complete')")
     return tuple(ops.linalg_qr(self, "reduced" if some else "complete"))
 
 
@@ -98,7 +102,7 @@ def _geqrf_rule(self: Tensor) -> Sequence[Spec]:
 
 
 op("geqrf(Tensor self) -> (Tensor a, Tensor tau)", out="casts",
-   batch=batching.leading, autocast={"cpu": "float32"}, rule=_geqrf_rule)
+   batch=batching.leading, autocast={"cpu": "float32"}, rule=_geqrf_rule, format="|0")
 
 
 def _householder_rule(input: Tensor, tau: Tensor) -> Spec:
@@ -136,7 +140,7 @@ def _reflect(x: Tensor, reflectors: Tensor, tau: Tensor, order: Any, adjoint: bo
 
 op("_householder_product(Tensor input, Tensor tau) -> Tensor",
    batch=batching.leading, rule=_householder_rule, variants="",
-   kernel="linalg_householder_product")
+   kernel="linalg_householder_product", format="|0")
 
 
 @composite("linalg_householder_product(Tensor input, Tensor tau) -> Tensor", lacks="half", autocast={"cpu": "float32"},
@@ -179,7 +183,7 @@ def _ormqr(self: Tensor, input2: Tensor, input3: Tensor, left: bool, transpose: 
     x = input3 if left else _t(input3)
     transpose = transpose if left else not transpose
     made = _reflect(x, self, input2, range(k) if transpose else range(k - 1, -1, -1), adjoint=transpose)
-    return made if left else _t(made)
+    return columns(made if left else _t(made))
 
 
 # ---- eigenvalues ---------------------------------------------------------------------------------
@@ -221,7 +225,7 @@ def _off_diagonal(x: Tensor) -> Tensor:
 
 op("_linalg_eigh(Tensor A, str UPLO='L', bool compute_v=True) "
    "-> (Tensor eigenvalues, Tensor eigenvectors, Tensor info)",
-   batch=batching.leading, forward=forward.eigenvalues, rule=_eigh_rule, variants="",
+   batch=batching.leading, forward=forward.eigenvalues, rule=_eigh_rule, variants="", format="|1",
    grad={"A": lambda gs, result0, result1: _eigh_grad(gs, result0, result1)})
 
 
@@ -273,7 +277,7 @@ def _cast(g: Tensor, dtype: _C.dtype) -> Tensor:
 
 
 op("_linalg_eig(Tensor self) -> (Tensor eigenvalues, Tensor eigenvectors, Tensor info)",
-   batch=batching.leading, rule=_eig_rule, variants="",
+   batch=batching.leading, rule=_eig_rule, variants="", format="|1",
    grad={"self": lambda gs, self_dtype, result0, result1: _cast(_eig_grad(gs, result0, result1), self_dtype)})
 op("_linalg_eigvals(Tensor self) -> (Tensor eigenvalues, Tensor info)", batch=batching.leading, variants="",
    rule=lambda self: _eig_rule(self, "linalg.eigvals")[::2])
@@ -344,7 +348,7 @@ def _svd_grad(gs: list[Tensor], A_shape: tuple[int, ...], full_matrices: bool, c
 
 op("_linalg_svd(Tensor A, bool full_matrices=False, bool compute_uv=True, *, str? driver=None) "
    "-> (Tensor U, Tensor S, Tensor Vh, Tensor info)",
-   batch=batching.leading, forward=forward.singular_values, rule=_svd_rule, variants="",
+   batch=batching.leading, forward=forward.singular_values, rule=_svd_rule, variants="", format="|0 |2",
    grad={"A": lambda gs, A_shape, full_matrices, compute_uv, result0, result1, result2:
          _svd_grad(gs, A_shape, full_matrices, compute_uv, result0, result1, result2)})
 

@@ -102,7 +102,8 @@ def op(schema: str, *, rule: Any = None, kernel: str | Callable[..., Any] | None
     (CAST_POLICIES of _C/autocast.pxi), on every device type or by it. Without it they stay as they are, and a composite is
     cast where its parts are. batch: how vmap runs it (batching.py); pointwise ops and composites need none, others without
     one run sample by sample. forward: the derivative along tangents (forward.py), where it does not follow from grad.
-    format: the tensors from which outputs take channels last ("input weight"), or the order of memory ("=self").
+    format: the tensors from which outputs take channels last ("input weight"), or the order of memory ("=self"); or the
+    outputs, by number, that hold matrices column by column ("|0 |2"; "|0?left": where the flag left is set).
     refuses: what torch says of a pointwise op's dtypes without a kernel: {"complex": words}, or of bool, int, float;
     an exception is raised as it is.
     lacks: dtypes of the first tensor (of a pointwise op: of what is computed) that torch has no kernel for on a cpu; int,
@@ -132,6 +133,7 @@ def op(schema: str, *, rule: Any = None, kernel: str | Callable[..., Any] | None
         numbers=pointwise if numbers is None else numbers, copies_self=copies_self or (mutates and not body),
         npu=npu, namespace=namespace,
         returns_class=None if namespace.startswith("npu") else returns_class(parsed.name, parsed.returns),
+        written_class=None if namespace.startswith("npu") or out is False else returns_class(parsed.name, parsed.returns, True),
         node_name=_node_name(parsed.name, parsed.overload, grad), several=several,
         out=out, guard=guard, batching=batch, forward=forward,
         refuses=dict(refuses) if refuses else None,

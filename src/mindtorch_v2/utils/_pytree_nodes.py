@@ -200,7 +200,9 @@ def is_structseq(obj: Any) -> bool:
 def _get_node_type(tree: Any) -> Any:
     """The key under which a node's kind is found; unregistered named tuples share one."""
     kind = type(tree)
-    return namedtuple if kind not in SUPPORTED_NODES and isinstance(tree, tuple) and hasattr(kind, "_fields") else kind
+    if kind in SUPPORTED_NODES or not isinstance(tree, tuple):
+        return kind
+    return namedtuple if hasattr(kind, "_fields") or kind.__module__ == "torch.return_types" else kind
 
 
 # ---- Python's own containers ----------------------------------------------------------------------------------------
@@ -288,6 +290,8 @@ def _namedtuple_flatten(d: Any) -> tuple[list[Any], Any]:
 
 
 def _namedtuple_flatten_with_keys(d: Any) -> tuple[list[tuple[Any, Any]], Any]:
+    if not hasattr(d, "_fields"):
+        return _sequence_pairs(d), type(d)
     return [(GetAttrKey(name), value) for name, value in zip(type(d)._fields, d)], type(d)
 
 
