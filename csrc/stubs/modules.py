@@ -179,7 +179,7 @@ def write_core_package(module: ModuleType) -> str:
               and not isinstance(vars(module)[name], ModuleType) and name != "_nn"]
     ops = "\n".join(op_text(name, value, static=True) if isinstance(value, core.Op) else
                     f"@staticmethod\ndef {name}(*args: Any, **kwargs: Any) -> Any: ..."
-                    for name, value in sorted(vars(module._nn).items()))
+                    for name, value in sorted(vars(module._nn).items()) if not name.startswith("__"))
     return "\n".join([HEADER, IMPORTS, BORROWED, "from mindtorch_v2 import return_types",
                       "from mindtorch_v2._tensor import Tensor", "from mindtorch_v2.random import Generator",
                       "from mindtorch_v2._C import _core as _core",

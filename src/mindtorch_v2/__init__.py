@@ -27,7 +27,8 @@ from mindtorch_v2._construct import (
 )
 from mindtorch_v2 import _nested, _sparse
 from mindtorch_v2 import (
-    _absent, _asserts, _config, _legacy, _symbolic, backends, compiler, cuda, jit, overrides, random, torch_version, version,
+    _absent, _asserts, _config, _facade, _legacy, _symbolic, backends, compiler, cuda, jit, overrides, random, torch_version,
+    version,
 )
 from mindtorch_v2._legacy import set_default_tensor_type
 from mindtorch_v2.overrides import _assert
@@ -54,7 +55,8 @@ globals().update({function.__name__: overrides._overridable(function)
 globals()["sym_sqrt"] = _sym_sqrt
 _C._nn.__dict__.update(_ops.namespaces["nn"])
 for _space in ("fft", "linalg", "special"):      # torch._C._fft.fft_fft: the names in code that torch.fx generates
-    vars(_C)[f"_{_space}"] = type(_C._nn)(**{f"{_space}_{name}": op for name, op in _ops.namespaces[_space].items()})
+    vars(_C)[f"_{_space}"] = _facade.module(_C.__name__, f"_{_space}", f"Ops of torch.{_space}.", **{
+        f"{_space}_{name}": op for name, op in _ops.namespaces[_space].items()})
 for _space in _absent.INNER:
     vars(getattr(_C, _space)).update({**_absent.INNER[_space], **vars(getattr(_C, _space))})
 _tensor.install_methods({name: overrides._overridable(found) for name, found in _absent.METHODS.items()}

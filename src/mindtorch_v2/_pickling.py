@@ -5,7 +5,10 @@ Globals are pickled under PyTorch's module names, so that either library reads w
 
 from __future__ import annotations
 
+import io
 import pickle
+import re
+import sys
 import types
 from functools import cache
 from typing import IO, Any
@@ -13,13 +16,10 @@ from typing import IO, Any
 import mindtorch_v2 as torch
 
 from ._file_options import registered_tag, skipping, source_of
-from ._rebuilding import (
-    StorageType,
-    _get_layout,
-    torch_globals,
-)
+from ._rebuilding import StorageType, _get_layout, torch_globals
 
 _PythonPickler: Any = pickle._Pickler  # the C pickler insists on a global's own name
+_STORAGES = (torch.TypedStorage, torch.UntypedStorage)
 
 
 def _blank(fake: Any) -> Any:
@@ -41,13 +41,21 @@ def location_tag(storage: Any) -> str:
     return registered_tag(storage, True) or str(storage.device)
 
 
-class TensorPickler(_PythonPickler):
-    """Writes tensors and this library's globals in PyTorch's words; collects the storages."""
+def _reduced(obj: Any) -> Any:
+    """The call that makes the object, where it is another than its own."""
+    if isinstance(obj, torch.Tensor):
+        torch.utils.hooks.warn_if_has_hooks(obj)
+        return _blank(obj).__reduce_ex__(2) if skipping.materialize and hasattr(obj, "fake_mode") else NotImplemented
+    if isinstance(obj, torch.Size):
+        return torch.Size, (tuple(obj),)
+    return (_get_layout, (str(obj),)) if isinstance(obj, torch.layout) else NotImplemented
 
-    dispatch = dict(_PythonPickler.dispatch)
 
-    def __init__(self, file: IO[bytes], protocol: int, legacy: bool = False) -> None:
-        super().__init__(file, protocol=protocol)
+class _StorageIds:
+    """Storages get ids instead of a place in the pickle; collects them."""
+
+    def __init__(self, file: IO[bytes], protocol: int, legacy: bool) -> None:
+        super().__init__(file, protocol=protocol)      # type: ignore[call-arg]
         self.legacy = legacy         # before PyTorch 1.6: keys are addresses, and an id ends in the view that a storage is
         self.storages: list[Any] = []
         self.kinds: dict[str, StorageType] = {}
@@ -56,15 +64,12 @@ class TensorPickler(_PythonPickler):
         self._dtypes: dict[tuple[Any, ...], Any] = {}
 
     def persistent_id(self, obj: Any) -> tuple[Any, ...] | None:
-        if isinstance(obj, torch.TypedStorage):
-            storage, dtype = obj._untyped_storage, obj.dtype
-        elif isinstance(obj, torch.UntypedStorage):
-            storage, dtype = obj, None
-        elif self.legacy and isinstance(obj, type) and issubclass(obj, torch.nn.Module) and obj not in self._classes:
-            self._classes.add(obj)       # the class itself follows inside the id
-            return "module", obj, *source_of(obj)
-        else:
+        if not isinstance(obj, _STORAGES):       # most objects
+            if self.legacy and isinstance(obj, type) and issubclass(obj, torch.nn.Module) and obj not in self._classes:
+                self._classes.add(obj)       # the class itself follows inside the id
+                return "module", obj, *source_of(obj)
             return None
+        storage, dtype = (obj, None) if isinstance(obj, torch.UntypedStorage) else (obj._untyped_storage, obj.dtype)
         place = (str(storage.device), storage.data_ptr())
         empty = storage.nbytes() == 0
         if not empty and self._dtypes.setdefault(place, dtype) is not dtype:
@@ -82,23 +87,19 @@ class TensorPickler(_PythonPickler):
         self.kinds[key] = kind
         return "storage", kind, key, location_tag(storage), storage.nbytes() // kind.itemsize, *((None,) if self.legacy else ())
 
+class _NamingPickler(_StorageIds, _PythonPickler):
+    """Writes each global under PyTorch's name for it, at the pace of Python."""
+
+    dispatch = dict(_PythonPickler.dispatch)
+
     def reducer_override(self, obj: Any) -> Any:
-        if id(obj) in _names():
-            return _names()[id(obj)]
-        if isinstance(obj, torch.Tensor):
-            torch.utils.hooks.warn_if_has_hooks(obj)
-            return _blank(obj).__reduce_ex__(self.proto) if skipping.materialize and hasattr(obj, "fake_mode") else NotImplemented
-        if isinstance(obj, torch.Size):
-            return torch.Size, (tuple(obj),)
-        if isinstance(obj, torch.layout):
-            return _get_layout, (str(obj),)
-        return NotImplemented
+        return _names()[id(obj)] if id(obj) in _names() else _reduced(obj)
 
     def save_global(self, obj: Any, name: str | None = None) -> None:
         if id(obj) in _names():
             module, _, name = _names()[id(obj)].rpartition(".")
         elif getattr(obj, "__module__", None) and obj.__module__.split(".")[0] == "mindtorch_v2":
-            module, name = "torch" + obj.__module__[len("mindtorch_v2") :], obj.__qualname__
+            module, name = "torch" + obj.__module__[len("mindtorch_v2") :], name or obj.__qualname__
         else:
             super().save_global(obj, name)
             return
@@ -111,6 +112,63 @@ class TensorPickler(_PythonPickler):
         self.memoize(obj)
 
     dispatch[types.FunctionType] = save_global
+
+
+class _CompiledPickler(_StorageIds, pickle.Pickler):
+    """Python's compiled pickler: globals have this library's names, which are counted and replaced afterwards."""
+
+    own = 0
+
+    def reducer_override(self, obj: Any) -> Any:
+        if isinstance(obj, _GLOBALS) and getattr(obj, "__module__", "").partition(".")[0] in _PACKAGES:
+            self.own += 1
+        return _reduced(obj)
+
+
+class TensorPickler:
+    """Writes an object with tensors in PyTorch's words; collects the storages."""
+
+    def __init__(self, file: IO[bytes], protocol: int, legacy: bool = False) -> None:
+        self.file, self.protocol, self.legacy = file, protocol, legacy
+        self.storages: list[Any] = []
+        self.kinds: dict[str, StorageType] = {}
+
+    def dump(self, obj: Any) -> None:
+        """Write the object."""
+        pickler: _StorageIds | None = self._compiled(obj) if self.protocol < 4 else None     # later ones count bytes of names
+        if pickler is None:
+            pickler = _NamingPickler(self.file, self.protocol, self.legacy)
+            pickler.dump(obj)
+        self.storages, self.kinds = pickler.storages, pickler.kinds
+
+    def _compiled(self, obj: Any) -> _StorageIds | None:
+        """The fast pickler after its work; None where its names cannot be replaced with certainty."""
+        body = io.BytesIO()
+        pickler = _CompiledPickler(body, self.protocol, self.legacy)
+        try:
+            pickler.dump(obj)
+        except pickle.PicklingError:             # a global that only PyTorch's name leads to
+            return None
+        text, count = _OWN_GLOBAL.subn(_renamed, body.getvalue())
+        if count != pickler.own:                 # the text of a name stands in the data too
+            return None
+        self.file.write(text)
+        return pickler
+
+
+_PACKAGES = ("mindtorch_v2", "torch")        # this library's names: the second as the drop-in
+_GLOBALS = (type, types.FunctionType, types.BuiltinFunctionType, type(torch._C._dtype_named), torch.dtype, torch.memory_format,
+            StorageType)
+_OWN_GLOBAL = re.compile(rb"c((?:mindtorch_v2|torch)(?:\.[\w.]*)?)\n([\w.]+)\n")
+
+
+def _renamed(found: re.Match[bytes]) -> bytes:
+    """A global of this library by PyTorch's name."""
+    module, name = found[1].decode(), found[2].decode()
+    listed = _names().get(id(getattr(sys.modules.get(module), name, None)))
+    if listed:
+        module, _, name = listed.rpartition(".")
+    return f"ctorch{module[len(module.partition('.')[0]):]}\n{name}\n".encode()
 
 
 @cache

@@ -32,9 +32,13 @@ INT64_END = 1 << 63
 class StorageType:
     """Stands for torch.FloatStorage and its like, which a file names; dtype None: untyped."""
 
-    def __init__(self, dtype: Any) -> None:
-        self.dtype = dtype
+    def __init__(self, dtype: Any, name: str = "UntypedStorage") -> None:
+        self.dtype, self.name = dtype, name
+        self.__module__ = f"{__name__.rpartition('.')[0]}._storage_names"      # where a pickler looks
         self.itemsize = 1 if dtype is None else dtype.itemsize
+
+    def __reduce__(self) -> str:
+        return self.name
 
     def of(self, storage: Any) -> Any:
         return storage if self.dtype is None else torch.TypedStorage(wrap_storage=storage, dtype=self.dtype, _internal=True)
@@ -339,8 +343,10 @@ def torch_globals() -> dict[str, Any]:
     for dtype in set(torch._dtypes.values()):
         table[str(dtype)] = dtype
     for prefix, name in _STORAGE_DTYPES.items():
-        table[f"torch.{prefix}Storage"] = StorageType(getattr(torch, name))
+        table[f"torch.{prefix}Storage"] = StorageType(getattr(torch, name), f"{prefix}Storage")
     table["torch.UntypedStorage"] = table["torch.storage.UntypedStorage"] = StorageType(None)
+    torch._facade.module(__name__.rpartition(".")[0], "_storage_names", "What picklers find a storage's class by.", **{
+        kind.name: kind for kind in table.values() if isinstance(kind, StorageType)})
     return table
 
 

@@ -35,7 +35,9 @@ def objects():
     return [base[1:].view(5, 1), torch.ones(3, dtype=torch.bfloat16), torch.ones(2, dtype=torch.complex64).conj(), marked, shared,
             torch.ones(2, 3, device="meta"), torch.ones(2, requires_grad=True), torch.tensor([1, 2])[::2], torch.tensor(True),
             torch.ones(0, 3), torch.float32, torch.bool, torch.device("cpu"), torch.Size([1, 2]), torch.contiguous_format,
-            torch.eye(3).to_sparse(), torch.eye(3).to_sparse_csr(), torch.eye(3).to_sparse_csc(), base.storage(), net, optimizer]
+            torch.eye(3).to_sparse(), torch.eye(3).to_sparse_csr(), torch.eye(3).to_sparse_csc(), base.storage(), net, optimizer,
+            torch.nn.TransformerEncoderLayer(4, 2, 8), torch.optim.lr_scheduler.StepLR(optimizer, 2), torch.nn.functional.silu,
+            torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 5), torch.distributions.Normal(0.0, 1.0)]
 
 def shown(value):
     if isinstance(value, torch.Tensor):
@@ -44,11 +46,15 @@ def shown(value):
                 *((value.stride(), dict(value.__dict__)) if value.layout is torch.strided else (value._nnz(),)),
                 "meta" if value.is_meta else items.detach().tolist())
     if isinstance(value, torch.nn.Module):
-        return repr(value), list(value.state_dict()), tuple(value(torch.ones(2, 2))[0].shape)
+        size = 4 if isinstance(value, torch.nn.TransformerEncoderLayer) else 2
+        return repr(value), list(value.state_dict()), tuple(value(torch.ones(2, size))[0].shape)
     if isinstance(value, torch.optim.Optimizer):
         value.step()
         return repr(value), sorted(value.state_dict()["state"][0])
-    return str(value)
+    if isinstance(value, torch.optim.lr_scheduler.LRScheduler):
+        value.step()
+        return type(value).__name__, value.get_last_lr(), sorted(value.state_dict())
+    return str(value).partition(" at 0x")[0]
 
 if sys.argv[1] == "write":
     with open(sys.argv[2], "wb") as file:
@@ -138,3 +144,26 @@ def test_functions_that_pickles_name() -> None:
                _rebuild_sparse_tensor _rebuild_meta_tensor_no_storage _rebuild_wrapper_subclass""".split()
     for name in names:
         assert getattr(mt._utils, name).__module__ == "mindtorch_v2._utils" and hasattr(torch._utils, name)
+
+
+@pytest.mark.parametrize("protocol", [2, 3, 4])
+@pytest.mark.parametrize("text", [
+    "[torch.float16, torch.contiguous_format, torch.Size([2]), torch.strided, torch.device('cpu')]",
+    "[torch.nn.Linear, torch.nn.functional.relu, torch.optim.SGD]", "torch.nn.Linear(1, 1)",
+    "'cmindtorch_v2.nn.functional\\nrelu\\n', torch.nn.functional.relu", "b'ctorch\\nSize\\n', torch.Size([1])"])
+def test_files_name_what_pytorch_calls_it(text: str, protocol: int, tmp_path: Path) -> None:
+    """Also where the text of such a name stands in the data."""
+    path = tmp_path / "file.pt"
+    mt.save(eval(text, {"torch": mt}), path, pickle_protocol=protocol)
+    got, wanted = torch.load(path, weights_only=False), eval(text, {"torch": torch})
+    assert repr(got).partition(" at 0x")[0] == repr(wanted).partition(" at 0x")[0]
+
+
+def test_functions_of_layers_are_read(tmp_path: Path) -> None:
+    """What PyTorch's pickles name torch._C._nn.gelu."""
+    layer = torch.nn.TransformerEncoderLayer(4, 2, 8, activation="gelu")
+    path = tmp_path / "layer"
+    path.write_bytes(pickle.dumps([layer, torch.linalg.inv, torch.special.erf]))
+    code = ("import pickle, sys, torch; layer, inv, erf = pickle.load(open(sys.argv[1], 'rb')); "
+            "print(layer.activation is torch.nn.functional.gelu, inv is torch.linalg.inv, erf is torch.special.erf)")
+    assert run("ours", "-c", code, str(path)) == "True True True\n"

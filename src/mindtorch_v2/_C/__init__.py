@@ -1,6 +1,7 @@
 """The compiled core and its kernel library; `_nn` holds the ops that torch keeps in torch._C._nn."""
 import importlib.util
 import os
+import sys
 import types
 
 from mindtorch_v2._C import _core
@@ -130,7 +131,7 @@ from mindtorch_v2._C._core import (  # noqa: F401
 )
 
 _kernel_level: str = _core._load_kernels(os.path.dirname(os.path.abspath(__file__)))
-_nn = types.SimpleNamespace()
+_nn = sys.modules[f"{__name__}._nn"] = types.ModuleType(f"{__name__}._nn", "Ops of layers.")
 
 
 def _get_cpu_capability() -> str:

@@ -82,3 +82,5 @@ for _name, _classes in _MODULES.items():
     _module = types.ModuleType(f"{__name__}.{_name}", f"The place where torch has {_classes[0].__name__}.")
     vars(_module).update(_shown, **{cls.__name__: cls for cls in _classes})
     globals()[_name] = sys.modules[_module.__name__] = _module
+    for _class in _classes:
+        _class.__module__ = _module.__name__      # pickles and PyTorch know it there

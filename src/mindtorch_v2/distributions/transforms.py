@@ -397,3 +397,6 @@ class CatTransform(Transform):
         xs, ys = x.split(self.lengths, self.dim), y.split(self.lengths, self.dim)
         return torch.cat([t.log_abs_det_jacobian(a, b) for t, a, b in zip(self.transforms, xs, ys, strict=True)],
                          self.dim)
+
+for _kind in (ComposeTransform, IndependentTransform, ReshapeTransform, Transform):
+    _kind.__module__ = __name__      # pickles and PyTorch know it here

@@ -54,13 +54,16 @@ def grouped_mm(mat_a: torch.Tensor, mat_b: torch.Tensor, *, offs: torch.Tensor |
     return torch._grouped_mm(mat_a, mat_b, offs, bias, out_dtype)
 
 
-def _annotate(functions: list[_Any]) -> None:
-    """Makes what the annotations say a type, as it is in torch: tools ask which parameters are tensors."""
+def _finish(functions: list[_Any]) -> None:
+    """Makes what the annotations say a type, as it is in torch: tools ask which parameters are tensors. Pickles name the
+    functions here."""
     said = {"Tensor": torch.Tensor, "torch.Tensor": torch.Tensor, "bool": bool, "int": int, "float": float, "str": str}
     said.update({f"{word} | None": kind | None for word, kind in list(said.items())})
     for function in functions:
         if isinstance(function, _types.FunctionType):
             function.__annotations__ = {name: said.get(word, word) for name, word in function.__annotations__.items()}
+            if function.__module__.startswith(f"{__name__.rpartition('.')[0]}._functional."):
+                function.__module__ = __name__
 
 
-_annotate(list(globals().values()))
+_finish(list(globals().values()))

@@ -241,3 +241,7 @@ class PolynomialLR(LRScheduler):
     def _get_closed_form_lr(self) -> list[Any]:
         left = 1.0 - min(self.total_iters, self.last_epoch) / self.total_iters
         return [base * left**self.power for base in self.base_lrs]
+
+
+for _schedule in (_LRScheduler, *(globals()[_name] for _name in __all__)):
+    _schedule.__module__ = __name__      # pickles and PyTorch know them here

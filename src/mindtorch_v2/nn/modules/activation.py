@@ -401,3 +401,6 @@ class LogSoftmax(_SoftmaxBase):
 
     def forward(self, input: Tensor) -> Tensor:
         return F.log_softmax(input, self.dim, _stacklevel=5)
+
+
+MultiheadAttention.__module__ = __name__      # pickles and PyTorch know it here
