@@ -1,8 +1,8 @@
 """torch.cuda.memory without CUDA: what is counted is zero or empty, and what would change an allocator refuses."""
 from __future__ import annotations
 
+import collections
 import contextlib
-from collections import OrderedDict
 from collections.abc import Iterator
 from typing import Any
 
@@ -35,7 +35,7 @@ def memory_stats_as_nested_dict(device: Any = None) -> dict[str, Any]:
 
 def host_memory_stats() -> dict[str, Any]:
     """Empty."""
-    return OrderedDict()
+    return collections.OrderedDict()
 
 
 def host_memory_stats_as_nested_dict() -> dict[str, Any]:
