@@ -15,6 +15,8 @@ cdef object get_item(TensorBase self, object index):
     if type(index) is slice and self.rank and not layers:
         value = slice_item(self, 0, <slice>index)
         return value if value is not self else hot_call1(hot.alias, self)
+    if self.rank and not layers and isinstance(index, TensorBase) and is_places(<TensorBase>index):
+        return hot_call2(hot.index, self, on_device_of(self, [index]))
     value, indices = apply_basic(self, index, &mask)
     if indices is None:
         return value if value is not self else hot_call1(hot.alias, self)
@@ -197,6 +199,11 @@ cdef tuple apply_basic(TensorBase self, object index, int* mask):
 
 cdef inline bint is_mask(TensorBase index) noexcept:
     return index.dt == kBool or index.dt == kUInt8
+
+
+cdef inline bint is_places(TensorBase index) noexcept:
+    """Whether a tensor, alone, lists places of dim 0; a tensor without dims may be a number."""
+    return index.dt == kInt64 and index.rank > 0 and not layered(index)
 
 
 cdef list with_late(list late, int dim, object entry):
