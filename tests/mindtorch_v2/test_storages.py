@@ -2,6 +2,8 @@
 from __future__ import annotations
 
 import gc
+import subprocess
+import sys
 import warnings
 import weakref
 from collections.abc import Callable
@@ -108,6 +110,35 @@ def test_the_object_of_a_storage_lives_as_long_as_the_storage() -> None:
     del held
     gc.collect()
     assert seen() is None
+
+
+def test_a_storage_that_gets_no_memory_is_an_error() -> None:
+    done = subprocess.run([sys.executable, "-X", "faulthandler", "-c", """
+import ctypes, resource
+import mindtorch_v2 as torch
+malloc = ctypes.CDLL(None).malloc
+malloc.restype, malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
+spare, kept, failed = [torch.UntypedStorage(0) for _ in range(1000)], [], 0
+try:
+    torch.UntypedStorage(1 << 60)                # what C++ keeps of a thread's exceptions is allocated with the first
+except RuntimeError:
+    pass
+with open("/proc/self/statm") as f:
+    resource.setrlimit(resource.RLIMIT_AS, (int(f.read().split()[0]) * resource.getpagesize(), resource.RLIM_INFINITY))
+size = 1 << 20
+while size >= 16:                                # whatever malloc has left; objects still come from Python's own pools
+    while malloc(size):
+        pass
+    size -= 16 if size <= 1024 else size // 2
+for _ in range(100):
+    try:
+        kept.append(torch.UntypedStorage(0))
+    except MemoryError:
+        failed += 1
+resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY,) * 2)
+print(failed > 0, torch.UntypedStorage(4).nbytes())
+"""], capture_output=True, text=True, timeout=300)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "True 4\n", "")
 
 
 def test_a_storage_in_a_circle_ends() -> None:

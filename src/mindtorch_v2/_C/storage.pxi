@@ -300,7 +300,7 @@ cdef class StorageBase:
 
     def __del__(self):
         """Attributes and weak references live as long as the storage: what uses it keeps its object."""
-        if self.s.refs > 1 and self.s.seen == <PyObject*>self and not self.s.keeps_seen:
+        if self.s != NULL and self.s.refs > 1 and self.s.seen == <PyObject*>self and not self.s.keeps_seen:
             self.s.keeps_seen = True
             Py_INCREF(self)
 
