@@ -102,6 +102,7 @@ CASES: dict[str, Case] = {
     "channel_shuffle": (lambda x: F.channel_shuffle(x, 2), (given(1, 4, 2, 2),), "InplaceCopy", "-"),
 }
 BY_BODY = "affine_grid renorm pdist logdet triangular_solve multilabel_margin_loss conv_tbc".split()  # their gradients
+FIXED = {"soft_margin_loss": (1,), "binary_cross_entropy_with_logits": (2,)}     # places of tensors without a gradient, as in torch
 MARK = "aclnnErfinv"
 
 
@@ -173,7 +174,8 @@ def outcome(name: str, device: str, order: int = 1) -> list[Any]:
     fn, tensors, _, backward = CASES[name]
     differentiable = backward != "-" or name in BY_BODY
     tensors = tuple(t.clone().to(device) for t in tensors)
-    floats = [t.requires_grad_() for t in tensors if t.is_floating_point()] if differentiable else []
+    floats = [t.requires_grad_() for i, t in enumerate(tensors)
+              if differentiable and t.is_floating_point() and i not in FIXED.get(name, ())]
     made = fn(*tensors)
     made = list(made) if isinstance(made, tuple) else [made]
     results = [m.detach() for m in made]
@@ -222,8 +224,8 @@ OTHERS: dict[str, Callable[[str], Any]] = {
     "broadcast": lambda d: mt.nn.functional.smooth_l1_loss(X.to(d), Y[:1].to(d)),
     "a gradient without a formula": lambda d: mt.autograd.grad(
         F.kl_div(X.to(d), (y := Y.clone().to(d).requires_grad_()), reduction="sum"), y)[0],
-    "the gradient of a weight": lambda d: mt.autograd.grad(
-        F.binary_cross_entropy(X.to(d), Y.to(d), (w := Y.clone().to(d).requires_grad_())), w)[0],
+    "the gradient of a target": lambda d: mt.autograd.grad(
+        F.binary_cross_entropy(X.to(d), (y := Y.clone().to(d).requires_grad_()), X.to(d)), y)[0],
     "a range that ends with its end": lambda d: mt.range(0, 5, device=d),
     "classes to count": lambda d: F.one_hot(mt.tensor([3, 1], device=d)),
     "beta of 0": lambda d: F.smooth_l1_loss(X.to(d), Y.to(d), beta=0.0),

@@ -36,6 +36,7 @@ from mindtorch_v2._C._core import (  # noqa: F401
     _disabled_torch_function_impl,
     _dispatch_mode_stack,
     _dtype_named,
+    _fixed_slots,
     _forbid_saved_hooks,
     _from_array,
     _from_data,

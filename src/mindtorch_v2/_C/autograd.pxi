@@ -111,6 +111,11 @@ cdef Node record(Overload ov, PyObject** s):
     return node
 
 
+def _fixed_slots(Overload ov not None) -> tuple:
+    """The places of the arguments that must not need a gradient."""
+    return tuple([ov.tensor_at[i] for i in range(ov.ntensors) if ov.fixed >> i & 1])
+
+
 cdef int check_fixed(Overload ov, PyObject** s) except -1:
     """Refuses a gradient where the op has none."""
     cdef int i

@@ -189,6 +189,8 @@ def _gelu_backward(grad: Tensor, self: Tensor) -> Tensor:
 @composite("huber_loss_backward(Tensor grad_output, Tensor self, Tensor target, int reduction, float delta) -> Tensor",
            variants="")
 def _huber_backward(grad_output: Tensor, self: Tensor, target: Tensor, reduction: int, delta: float) -> Tensor:
+    if self.is_npu:                              # CANN has one op for the other
+        return ops.smooth_l1_loss_backward(grad_output * delta, self, target, reduction, delta)
     return share(grad_output, self, target, reduction) * (self - target).clamp(-delta, delta)
 
 

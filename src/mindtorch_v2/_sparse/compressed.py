@@ -105,7 +105,8 @@ def triangular_solve(self: Any, A: Any, upper: bool = True, transpose: bool = Fa
                            f"{A.shape[-2]} by {A.shape[-1]} matrices")
     dense = A.detach().to_dense()
     solved = ops.triangular_solve(self, dense, upper=upper, transpose=transpose, unitriangular=unitriangular)
-    return type(solved)((solved[0], self.new_empty((0,))))
+    rows = solved[0].new_empty(tuple(solved[0].shape)).copy_(solved[0])      # the dense op gives columns
+    return type(solved)((rows, self.new_empty((0,))))
 
 
 # ---- indices ---------------------------------------------------------------------------------------------------------

@@ -263,8 +263,10 @@ def transposed(layer: Forward, op: Any, row: Any, slots: tuple, tangents: list[A
     try:
         starts: list[Any] = []
         along: list[Any] = []
-        given = tuple(tuple(_start(x, t, starts, along) for x, t in zip(s, ts, strict=True)) if type(s) is tuple else
-                      _start(s, ts, starts, along) for s, ts in zip(slots, tangents, strict=True))
+        fixed = _C._fixed_slots(row)
+        given = tuple(s if i in fixed else tuple(_start(x, t, starts, along) for x, t in zip(s, ts, strict=True))
+                      if type(s) is tuple else _start(s, ts, starts, along)
+                      for i, (s, ts) in enumerate(zip(slots, tangents, strict=True)))
         if kept:
             for x, t in zip(starts, along, strict=True):         # the op's own gradient reads them, not the inputs
                 layer.note(x, t)

@@ -26,10 +26,11 @@ has_torch_function_variadic = torch.overrides.has_torch_function_variadic
 handle_torch_function = torch.overrides.handle_torch_function
 
 
-# How the factors of a scaled product of narrow floats lie, and whether they are stored out of order.
 ScalingType: _Any = _enum.Enum("ScalingType", "TensorWise RowWise BlockWise1x16 BlockWise1x32 BlockWise1x128 BlockWise128x128",
                                start=0)
 SwizzleType: _Any = _enum.Enum("SwizzleType", "NO_SWIZZLE SWIZZLE_32_4_4", start=0)
+ScalingType.__doc__ = "How the factors of a scaled product of narrow floats lie."
+SwizzleType.__doc__ = "Whether the factors of a scaled product are stored out of order."
 
 # Names that are an op itself.
 _TORCH_OPS = (
