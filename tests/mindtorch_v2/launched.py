@@ -17,6 +17,7 @@ from mindtorch_v2._backends.npu import aclnn
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "cann_sim"))
 import client  # noqa: E402 - found there
+import older  # noqa: E402
 
 CALLS = 2                                                    # of each op: the second may find the first's executor
 KNOWN = {dtype: getattr(torch, str(dtype).partition(".")[2]) for dtype in client.COMPUTED.values()}
@@ -84,8 +85,14 @@ def call(_client: Any, name: str, *arguments: Any) -> Any:
     return made[0] if len(made) == 1 else tuple(made)
 
 
+def call_older(_older: Any, _function: str, op: str, *_arguments: Any) -> None:
+    """Older.run: its stream is of the simulator's client, not of the context that mindtorch_v2 has set."""
+    pytest.skip(f"{op} of the older interface has no aclnn call")
+
+
 client.client()                                              # it sets a device: before mindtorch_v2 sets its context
 client.Client.call = call
+older.Older.run = call_older
 torch.ones(1, device="npu")
 
 
