@@ -5,6 +5,7 @@ import itertools
 import multiprocessing
 import os
 import queue
+import signal
 import sys
 import threading
 import warnings
@@ -276,6 +277,30 @@ def _deliver(outbox: queue.SimpleQueue[tuple[Any, Any] | None]) -> None:
             continue
 
 
+def _start_process(process: Any, forked: bool) -> None:
+    """process.start(), with a Ctrl-C handled after a fork: Python drops an exception that comes in what it calls on either
+    side of one (logging's locks), so that the program would go on, perhaps with that lock held."""
+    before = signal.getsignal(signal.SIGINT)
+    if not forked or not callable(before) or threading.current_thread() is not threading.main_thread():
+        process.start()
+        return
+    here, came = os.getpid(), False
+
+    def note(number: int, frame: Any) -> None:
+        nonlocal came
+        if os.getpid() != here:                  # in the worker
+            before(number, frame)
+        came = True
+
+    try:
+        signal.signal(signal.SIGINT, note)
+        process.start()
+    finally:
+        signal.signal(signal.SIGINT, before)
+        if came:
+            before(signal.SIGINT, sys._getframe())
+
+
 class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):
     """Batches made by worker processes, handed out in the order of the sampler."""
 
@@ -292,7 +317,7 @@ class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):
             process = context.Process(target=_worker.worker_loop, daemon=True, args=(
                 parent, loader._kind, tasks, self.results, self.seed, worker, loader.num_workers,
                 loader.worker_init_fn, loader.dataset))
-            process.start()
+            _start_process(process, context.get_start_method() == "fork")
             tasks.close()
             self.read_ends.append(tasks)          # kept: a Ctrl-C inside its __del__ would be lost
             self.tasks.append(pipe)
