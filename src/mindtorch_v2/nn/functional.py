@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum as _enum
 import types as _types
 from typing import Any as _Any
 
@@ -17,6 +16,8 @@ from mindtorch_v2.nn._functional.loss_distance import *  # noqa: F403
 from mindtorch_v2.nn._functional.norm import *  # noqa: F403
 from mindtorch_v2.nn._functional.norm import _verify_batch_size, _verify_spatial_size  # noqa: F401
 from mindtorch_v2.nn._functional.pooling import *  # noqa: F403
+from mindtorch_v2.nn._functional.scaling import ScalingType as ScalingType
+from mindtorch_v2.nn._functional.scaling import SwizzleType as SwizzleType
 from mindtorch_v2.nn._functional.vision import *  # noqa: F403
 
 # Whether a class or a mode takes over: torch has these here, and its functions ask them by these names.
@@ -24,14 +25,6 @@ has_torch_function = torch.overrides.has_torch_function
 has_torch_function_unary = torch.overrides.has_torch_function_unary
 has_torch_function_variadic = torch.overrides.has_torch_function_variadic
 handle_torch_function = torch.overrides.handle_torch_function
-
-
-ScalingType: _Any = _enum.Enum("ScalingType", "TensorWise RowWise BlockWise1x16 BlockWise1x32 BlockWise1x128 BlockWise128x128",
-                               start=0)
-SwizzleType: _Any = _enum.Enum("SwizzleType", "NO_SWIZZLE SWIZZLE_32_4_4", start=0)
-ScalingType.__doc__ = "How the factors of a scaled product of narrow floats lie."
-SwizzleType.__doc__ = "Whether the factors of a scaled product are stored out of order."
-
 # Names that are an op itself.
 _TORCH_OPS = (
     "conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d conv_tbc "
