@@ -25,6 +25,7 @@ has_torch_function = torch.overrides.has_torch_function
 has_torch_function_unary = torch.overrides.has_torch_function_unary
 has_torch_function_variadic = torch.overrides.has_torch_function_variadic
 handle_torch_function = torch.overrides.handle_torch_function
+
 # Names that are an op itself.
 _TORCH_OPS = (
     "conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d conv_tbc "
