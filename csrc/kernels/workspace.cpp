@@ -44,7 +44,7 @@ Workspace::~Workspace() {
     return;
   }
   for (Block& block : kept)
-    if (!block.memory || block.bytes < bytes_) {
+    if (memory_ && (!block.memory || block.bytes < bytes_)) {
       std::swap(block.memory, memory_);
       std::swap(block.bytes, bytes_);
     }

@@ -115,13 +115,18 @@ class _NamingPickler(_StorageIds, _PythonPickler):
 
 
 class _CompiledPickler(_StorageIds, pickle.Pickler):
-    """Python's compiled pickler: globals have this library's names, which are counted and replaced afterwards."""
+    """Python's compiled pickler: globals have this library's names, which are noted and replaced afterwards."""
 
-    own = 0
+    def __init__(self, file: IO[bytes], protocol: int, legacy: bool) -> None:
+        super().__init__(file, protocol, legacy)
+        self.own: list[bytes] = []
 
     def reducer_override(self, obj: Any) -> Any:
-        if isinstance(obj, _GLOBALS) and getattr(obj, "__module__", "").partition(".")[0] in _PACKAGES:
-            self.own += 1
+        if isinstance(obj, _GLOBALS):
+            module = getattr(obj, "__module__", None)        # None: of a method of a builtin object
+            if isinstance(module, str) and module.partition(".")[0] in _PACKAGES:
+                name = obj.__reduce__() if isinstance(obj, _NAMED_BY_REDUCE) else obj.__qualname__
+                self.own.append(f"c{module}\n{name}\n".encode())
         return _reduced(obj)
 
 
@@ -149,16 +154,16 @@ class TensorPickler:
             pickler.dump(obj)
         except pickle.PicklingError:             # a global that only PyTorch's name leads to
             return None
-        text, count = _OWN_GLOBAL.subn(_renamed, body.getvalue())
-        if count != pickler.own:                 # the text of a name stands in the data too
+        text = body.getvalue()
+        if sorted(found[0] for found in _OWN_GLOBAL.finditer(text)) != sorted(pickler.own):     # such a text stands in the data too
             return None
-        self.file.write(text)
+        self.file.write(_OWN_GLOBAL.sub(_renamed, text))
         return pickler
 
 
 _PACKAGES = ("mindtorch_v2", "torch")        # this library's names: the second as the drop-in
-_GLOBALS = (type, types.FunctionType, types.BuiltinFunctionType, type(torch._C._dtype_named), torch.dtype, torch.memory_format,
-            StorageType)
+_NAMED_BY_REDUCE = (torch.dtype, torch.memory_format, StorageType)
+_GLOBALS = (type, types.FunctionType, types.BuiltinFunctionType, type(torch._C._dtype_named), *_NAMED_BY_REDUCE)
 _OWN_GLOBAL = re.compile(rb"c((?:mindtorch_v2|torch)(?:\.[\w.]*)?)\n([\w.]+)\n")
 
 

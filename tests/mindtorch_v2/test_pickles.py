@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import copy
+import io
 import pickle
 import subprocess
 import sys
@@ -167,3 +168,22 @@ def test_functions_of_layers_are_read(tmp_path: Path) -> None:
     code = ("import pickle, sys, torch; layer, inv, erf = pickle.load(open(sys.argv[1], 'rb')); "
             "print(layer.activation is torch.nn.functional.gelu, inv is torch.linalg.inv, erf is torch.special.erf)")
     assert run("ours", "-c", code, str(path)) == "True True True\n"
+
+
+@pytest.mark.parametrize("protocol", [2, 4])
+def test_methods_of_builtin_objects_are_saved(protocol: int) -> None:
+    """They have no module."""
+    file = io.BytesIO()
+    mt.save([[1, 1].count, mt.ones(2)], file, pickle_protocol=protocol)
+    file.seek(0)
+    count, ones = mt.load(file, weights_only=False)
+    assert count(1) == 2 and ones.tolist() == [1, 1]
+
+
+def test_small_files_take_the_compiled_pickler(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every global of an ordinary file is one that it notes; the other pickler is not needed."""
+    monkeypatch.setattr(mt._pickling, "_NamingPickler", None)
+    net = mt.nn.Linear(2, 3)
+    for value in (net.state_dict(), net, [mt.float16, mt.channels_last, mt.Size([1]), mt.strided, mt.device("cpu")],
+                  mt.optim.SGD(net.parameters(), 0.1), mt.eye(2).to_sparse(), mt.ones(2).to(mt.uint16)):
+        mt.save(value, io.BytesIO())

@@ -75,7 +75,7 @@ aclError aclrtDeviceTaskAbort(int32_t deviceId, uint32_t timeout) {
   for (Stream* s : stopped) {
     char text[80];
     snprintf(text, sizeof text, "the tasks of device %d were aborted", deviceId);
-    // Who waits is told; who asks afterwards finds a stream that is done, so that clients go on as if it had been new.
+    // Waits that are under way return the error; later queries find the stream empty, so that clients can go on using it.
     if (!s->idle() && s->waited_for()) s->note_pending(ACL_ERROR_RT_DEVICE_TASK_ABORT, text);
     s->drop_queued();
   }
