@@ -34,7 +34,7 @@ def word(annotation: str) -> str:
     return plain.get(annotation) or _HIDDEN.sub(r"_\1", annotation)
 
 
-def argument_word(annotation: str) -> str:
+def form_word(annotation: str) -> str:
     return word(re.sub(r"\bNumber\b", "_Number", annotation))
 
 
@@ -58,7 +58,7 @@ def form_text(name: str, form: Signature, method: bool, static: bool = False) ->
         if p.kind is Parameter.KEYWORD_ONLY and not star:
             parts.append("*")
             star = True
-        text = f"{p.name}: {argument_word(p.annotation)}"
+        text = f"{p.name}: {form_word(p.annotation)}"
         if p.kind is Parameter.VAR_POSITIONAL:
             text, star = "*" + text, True
         parts.append(text if p.default is Parameter.empty else f"{text} = {_default(p.default)}")
@@ -66,7 +66,7 @@ def form_text(name: str, form: Signature, method: bool, static: bool = False) ->
         if p.kind is Parameter.POSITIONAL_ONLY and last:
             parts.append("/")
     head = "@staticmethod\n" if static else ""
-    return f"{head}def {name}({', '.join(parts)}) -> {word(form.return_annotation)}: ..."
+    return f"{head}def {name}({', '.join(parts)}) -> {form_word(form.return_annotation)}: ..."
 
 
 STARS = {Parameter.VAR_POSITIONAL: "*", Parameter.VAR_KEYWORD: "**"}

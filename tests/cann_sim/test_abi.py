@@ -21,7 +21,8 @@ OWN = {  # no names of CANN: used by `cann-sim info`, cann_sim.faults and cann_s
                        "cannSimRecordedCalls", "cannSimReports", "cannSimClearReports"},
 }
 OTHER_NAMES = {  # libraries of older and newer CANN that are only another name of one that holds the code
-    "libascendcl.so": ["libacl_rt.so", "libruntime.so", "libprofapi.so", "libge_runner.so", "libgraph.so"],
+    "libascendcl.so": ["libacl_rt.so", "libruntime.so", "libprofapi.so"],
+    "libgraph.so": ["libge_runner.so", "libge_compiler.so", "libfmk_onnx_parser.so"],
     "libhccl.so": ["libhcomm.so"],
     "libopapi.so": [
         "libopapi_math.so", "libopapi_nn.so", "libopapi_cv.so", "libopapi_transformer.so", "libaclnn_math.so",
@@ -68,7 +69,7 @@ def test_other_names_reach_the_same_code(target: str, name: str) -> None:
     assert c_exports(name) == set()
     assert target in library(name).needed
     lib64 = Path(cann_sim.home()) / "lib64"
-    symbol = min(expected(target))
+    symbol = min(expected(target) or library(target).exported)
     through, direct = (getattr(ctypes.CDLL(str(lib64 / which)), symbol) for which in (name, target))
     assert ctypes.cast(through, ctypes.c_void_p).value == ctypes.cast(direct, ctypes.c_void_p).value
 

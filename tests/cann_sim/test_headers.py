@@ -92,7 +92,7 @@ def test_the_program_of_the_documentation(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "3 6 9 12 ", "")
 
 
-@pytest.mark.parametrize("name", ["streams.c", "products.cpp", "capture.cpp", "allreduce.cpp"])
+@pytest.mark.parametrize("name", ["streams.c", "products.cpp", "capture.cpp", "allreduce.cpp", "single_op.c", "graph_engine.cpp"])
 def test_a_program(name: str, tmp_path: Path) -> None:
     done = programs.run(programs.build(programs.FOLDER / name, tmp_path), {"CANN_SIM_STRICT": "1"})
     assert (done.returncode, done.stderr) == (0, "")

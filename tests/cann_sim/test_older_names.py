@@ -150,3 +150,50 @@ def test_uniform_numbers_follow_their_key(older: Older) -> None:
     same(draw(3, 0), first)
     assert not torch.equal(draw(4, 0), first)
     assert float(first.min()) >= 0 and float(first.max()) < 1 and 0.4 < float(first.mean()) < 0.6
+
+
+def test_norms_of_sums_and_their_gradients(older: Older) -> None:
+    x, y, dy, more = (torch.rand(3, 4, generator=R).requires_grad_() for _ in range(4))
+    gamma, beta = (torch.rand(4, generator=R).requires_grad_() for _ in range(2))
+    row, flat = torch.empty(3, 1), [t.detach() for t in (x, y, dy, more, gamma, beta)]
+    for by in (1.0, 0.3):
+        total = x * by + y
+        want = F.layer_norm(total, (4,), gamma, beta, 1e-5)
+        mean, rstd = total.mean(-1, keepdim=True).detach(), (total.var(-1, correction=0, keepdim=True) + 1e-5).rsqrt().detach()
+        dx, dgx, dgamma, dbeta = torch.autograd.grad(want, (x, y, gamma, beta), dy)
+        if by == 1:
+            got = older("AddLayerNormGrad", [flat[2], flat[0], flat[1], rstd, mean, flat[4], flat[3]], [X, Y[0], Y[0]])
+            right = [dx + more, dgamma, dbeta]
+        else:
+            got = older("DeepNorm", [flat[0], flat[1], flat[5], flat[4]], [row, row, X], alpha=by, epsilon=1e-5)
+            got += older("DeepNormGrad", [flat[2], flat[0], flat[1], flat[4], mean, rstd], [X, X, Y[0], Y[0]], alpha=by)
+            right = [mean, rstd, want, dx, dgx, dbeta, dgamma]
+        for a, b in zip(got, right, strict=True):
+            same(a, b.detach(), rtol=1e-4, atol=1e-5)
+
+
+def test_rows_of_batches_are_written(older: Older) -> None:
+    var, updates = torch.zeros(2, 5, 3), torch.rand(2, 1, 3, generator=R)
+    for at in (torch.tensor([1, 4]), torch.tensor([[0, 1], [1, 4]])):
+        got = older("Scatter", [var, at, updates], [var], reduce="update", axis=1)[0]
+        assert torch.equal(got[0, 1], updates[0, 0]) and torch.equal(got[1, 4], updates[1, 0]) and int((got != 0).sum()) == 6
+
+
+@pytest.mark.parametrize("kind", [torch.qint8, torch.quint8, torch.qint32])
+def test_rounded_to_steps(older: Older, kind: torch.dtype) -> None:
+    x, scale, zero = torch.randn(3, 4, generator=R) * 40, torch.rand(4, generator=R) * 0.1 + 0.1, torch.tensor([1, 0, 3, 2], dtype=torch.int32)
+    out = torch.empty(3, 4, dtype={torch.qint8: torch.int8, torch.quint8: torch.uint8}.get(kind, torch.int32))
+    got = older("Quantize", [x, scale, zero], [out], dtype=str(kind), axis=1)[0]
+    assert torch.equal(got, torch.quantize_per_channel(x, scale, zero, 1, kind).int_repr())
+    got = older("Quantize", [x, scale[:1], zero[:1]], [out], dtype=str(kind), axis=1)[0]
+    assert torch.equal(got, torch.quantize_per_tensor(x, scale[0].item(), 1, kind).int_repr())
+
+
+def test_regions_of_images(older: Older) -> None:
+    """The numbers are those of torch_npu's documentation."""
+    image, form = torch.arange(1.0, 37).view(1, 1, 6, 6), {"spatial_scale": 0.25, "pooled_height": 3, "pooled_width": 3, "sample_num": 2, "roi_end_mode": 0}
+    rois, want = torch.tensor([[0, -2.0, -2, 22, 22]]), torch.tensor([[[[4.5, 6.5, 8.5], [16.5, 18.5, 20.5], [28.5, 30.5, 32.5]]]])
+    same(older("ROIAlign", [image, rois], [torch.empty(1, 1, 3, 3)], **form)[0], want)
+    grad = torch.rand(1, 1, 3, 3, generator=R)
+    got = older("ROIAlignGrad", [grad, rois], [torch.empty(1, 1, 6, 6)], **form, xdiff_shape=[1, 1, 6, 6])[0]
+    same((got * image).sum(), (grad * want).sum(), rtol=1e-4, atol=1e-3)  # pooling is linear

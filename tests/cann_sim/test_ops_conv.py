@@ -289,6 +289,9 @@ def test_upsample_by_a_scale() -> None:
     want = F.interpolate(x, scale_factor=(1.3, 2.1), mode="bilinear")
     got = client().call("aclnnUpsampleBilinear2d", x, list(want.shape[2:]), False, 1.3, 2.1, blank(want))
     close(got, want)
+    for name, judge in (("Bilinear2dAA", "_upsample_bilinear2d_aa"), ("Bilinear2d", "upsample_bilinear2d")):  # not that of the sizes
+        want = getattr(torch.ops.aten, judge)(x, [3, 3], False, 1.7, 0.9)
+        close(client().call(f"aclnnUpsample{name}", x, [3, 3], False, 1.7, 0.9, blank(want)), want)
     close(
         client().call("aclnnResize", x, [1.0, 1.0, 2.0, 2.0], "bilinear", torch.empty(1, 1, 8, 10)),
         F.interpolate(x, scale_factor=2, mode="bilinear"),

@@ -243,6 +243,33 @@ def test_adam_with_tensors_for_numbers(nesterov: bool) -> None:
     same(client().call("aclnnApplyAdam", param, m, v, *numbers, grad, False, nesterov), want, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_adamw_with_moments_in_bytes(dtype: torch.dtype) -> None:
+    """Against AdamW whose moments are rounded to the tables after each step, in blocks of 256."""
+    w, places = sample((3, 100), dtype), [torch.full((3, 100), k, dtype=torch.uint8) for k in (128, 0)]
+    tables, most = [torch.linspace(-1, 1, 257)[1:], torch.linspace(0, 1, 256)], [torch.zeros(2), torch.zeros(2)]
+    lr, beta1, beta2, decay, eps, scale = 0.1, 0.8, 0.9, 0.05, 1e-3, 0.5
+    for done in range(3):
+        grad, states = sample((3, 100), dtype), []
+        for place, table, peak in zip(places, tables, most, strict=True):
+            states.append(table[place.long()] * peak.repeat_interleave(256)[:300].view(3, 100))
+        g = grad.float() * scale
+        m, v = beta1 * states[0] + (1 - beta1) * g, beta2 * states[1] + (1 - beta2) * g * g
+        one, two = 1 - beta1 ** (done + 1), 1 - beta2 ** (done + 1)
+        want = (w.float() - lr * m / one / ((v / two).sqrt() + eps)) * (1 - lr * decay)
+        numbers = (torch.tensor([done]), lr, beta1, beta2, decay, eps, scale, "BLOCKWISE", 256)
+        w, *places, most[0], most[1] = client().call("aclnnApplyAdamWQuant", w, grad, *places, *tables, *most, *numbers)
+        same(w, want.to(dtype), rtol=2e-3, atol=2e-3)
+        for state, place, table, peak in zip((m, v), places, tables, most, strict=True):
+            blocks = state.flatten().split(256)
+            same(peak, torch.stack([b.abs().max() for b in blocks]), rtol=1e-5, atol=1e-7)
+            normed = torch.cat([b / p for b, p in zip(blocks, peak, strict=True)])
+            far = (table[place.flatten().long()] - normed).abs() - (table - normed[:, None]).abs().amin(1)
+            assert far.max() < 8e-3  # the nearest, but for one beyond zero
+    client().expect_code(INVALID, "aclnnApplyAdamWQuant", w, grad, *places, *tables, *most, *numbers[:-1], 128)
+    client().expect_code(INVALID, "aclnnApplyAdamWQuant", w, grad, *places, tables[0], tables[1][1:].clone(), *most, *numbers)
+
+
 @pytest.mark.parametrize("mode", [0, 1])
 @pytest.mark.parametrize("corrects", [False, True])
 def test_ema_adam(mode: int, corrects: bool) -> None:

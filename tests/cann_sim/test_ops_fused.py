@@ -245,6 +245,12 @@ def test_dynamic_quant_with_offsets() -> None:
     close(o, offset, 1e-2)
 
 
+def unpacked(words: torch.Tensor) -> torch.Tensor:
+    """The eight int4 of every int32, the first in the lowest bits."""
+    items = (words.long()[..., None] >> torch.arange(0, 32, 4)) & 15
+    return (items - 16 * (items > 7)).flatten(-2)
+
+
 def test_dynamic_quant_to_packed_int4() -> None:
     x = torch.randn(4, 16).half()
     wide = x.float()
@@ -252,11 +258,14 @@ def test_dynamic_quant_to_packed_int4() -> None:
     offset = 7 - wide.amax(-1) / scale
     out = torch.empty(4, 2, dtype=torch.int32), torch.empty(4), torch.empty(4)
     y, s, o = client().call("aclnnDynamicQuantV2", x, None, None, 29, *out)
-    items = (y.long()[..., None] >> torch.arange(0, 32, 4)) & 15
-    near((items - 16 * (items > 7)).reshape(4, 16), torch.round(wide / scale[:, None] + offset[:, None]).clamp(-8, 7).long())
+    near(unpacked(y), torch.round(wide / scale[:, None] + offset[:, None]).clamp(-8, 7).long())
     close(s, scale)
     close(o, offset, 1e-2)
     client().expect_code(INVALID, "aclnnDynamicQuantV2", x, None, None, 29, torch.empty(4, 16, dtype=torch.int32), *out[1:])
+    y, s = client().call("aclnnAddRmsNormDynamicQuantV2", x, x, torch.ones(16).half(), None, None, None, 1e-6, None, out[0], None, None, torch.empty(4), None)
+    normed = F.rms_norm(x.float() * 2, (16,), eps=1e-6)
+    same(s, normed.abs().amax(-1) / 7, rtol=1e-2, atol=1e-4)
+    assert (unpacked(y) - normed / s[:, None]).abs().max() <= 1
 
 
 def test_dynamic_quant_in_groups() -> None:
@@ -326,6 +335,8 @@ def test_quantised_updates() -> None:
     q = torch.round(updates.float() / scales + zero).clamp(-128, 127).to(torch.int8)
     want[0, 1:3], want[1, 4:6] = q[0], q[1]
     near(client().call("aclnnInplaceQuantScatter", data, torch.tensor([1, 4]), updates, scales, zero, -2, -1, 1), want)
+    four = [t[:, None] for t in (data, updates, scales, zero)]
+    near(client().call("aclnnInplaceQuantScatter", four[0], torch.tensor([1, 4]), *four[1:], -2, -1, 1), want[:, None])
 
 
 def test_a_negative_index_counts_from_the_end() -> None:

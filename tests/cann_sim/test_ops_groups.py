@@ -160,15 +160,22 @@ def test_later_versions(pair: Pair) -> None:
     got = pair.call("aclnnAllGatherMatmulV2", lambda r: (a[r], b[r], None, *more, pair.names[r], 0, 0, 1, 0, "aiv", torch.empty(8, 6).half(), None, None))
     for r in range(RANKS):
         close(got[r], torch.cat(a).float() @ b[r].float())
-    got = pair.call("aclnnMatmulReduceScatterV2", lambda r: (a[r], b[r], None, *more, pair.names[r], *SUM, 0, "aiv", torch.empty(2, 6).half(), None))
+    got = pair.call("aclnnMatmulReduceScatterV2", lambda r: (a[r], b[r], None, *more, pair.names[r], *SUM, 0, "aiv", torch.empty(2, 6).half(), torch.empty(1)))
     for r in range(RANKS):
-        close(got[r], sum(parts)[2 * r : 2 * r + 2])
+        close(got[r][0], sum(parts)[2 * r : 2 * r + 2])
+        close(got[r][1], parts[r].abs().max()[None])
     q, w = ([torch.randint(-9, 9, s, dtype=torch.int8) for _ in range(RANKS)] for s in ((4, 8), (8, 6)))
     rows, columns = torch.rand(4), torch.rand(6) * 0.1
     got = pair.call("aclnnMatmulReduceScatterV2", lambda r: (q[r], w[r], None, rows, columns, None, 0, pair.names[r], *SUM, 0, "aiv", torch.empty(2, 6).half(), None))
     total = sum(q[r].float() @ w[r].float() for r in range(RANKS)) * rows[:, None] * columns
     for r in range(RANKS):
         close(got[r], total[2 * r : 2 * r + 2])
+    by_rank = torch.rand(RANKS, 4, 1)
+    outs = lambda: (torch.empty(8, 6).half(), torch.empty(8, 8, dtype=torch.int8), None)
+    got = pair.call("aclnnAllGatherMatmulV2", lambda r: (q[r], w[r], None, by_rank[r], columns[None], None, 0, pair.names[r], 0, 0, 1, 0, "aiv", *outs()))
+    for r in range(RANKS):
+        close(got[r][0], (torch.cat(q).float() @ w[r].float()) * by_rank.view(8, 1) * columns)
+        assert torch.equal(got[r][1], torch.cat(q))
 
 
 def test_all_to_all_of_rows_and_columns(pair: Pair) -> None:

@@ -123,6 +123,13 @@ def test_group_norm_without_weights() -> None:
     close(got[0], torch.group_norm(x, 3))
 
 
+def test_group_norm_of_no_items_does_not_count_its_channels() -> None:
+    x, stats = torch.empty(1, 2, 0), torch.empty(1, 1)  # of the 2^40 channels that it is told there are
+    client().call("aclnnGroupNorm", x, None, None, 1, 2**40 - 1, 0, 1, 1e-5, blank(x), stats, stats.clone())
+    args = (x, x, stats, stats, None, 1, 2**40 - 1, 0, 1)
+    client().call("aclnnGroupNormBackward", *args, [True, False, False], blank(x), None, None)
+
+
 @pytest.mark.parametrize("dtype", dtypes("aclnnGroupNorm"), ids=str)
 def test_group_norm(dtype: torch.dtype) -> None:
     x, g = LAYOUTS["transposed"](sample(dtype, 2, 6, 3, 4)), sample(dtype, 2, 6, 3, 4, seed=3)

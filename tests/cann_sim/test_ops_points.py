@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 import torch
 from client import client, same
@@ -127,3 +132,20 @@ def test_background_replaced() -> None:
     back, front, mask = torch.rand(4, 3).half(), torch.rand(4, 3).half(), torch.tensor([0.0, 1.0, 1.0, 0.0]).half()
     want = torch.where(mask[:, None] > 0, front, back)
     same(client().call("aclnnBackgroundReplace", back, front, mask, torch.empty(4, 3).half()), want)
+
+
+def only_on_a_310p() -> None:
+    """Run by the test below in a process whose SoC has the kernels."""
+    rgb, frame = (torch.randint(0, 256, (5, 4, 3), dtype=torch.uint8) for _ in range(2))
+    alpha, out = torch.tensor([0, 255, 7, 128] * 5, dtype=torch.uint8).view(5, 4, 1), torch.empty(5, 4, 3, dtype=torch.uint8)
+    share = alpha.double() / 255
+    for got, want in ((client().call("aclnnMrgbaCustom", rgb, alpha, out), rgb * share),
+                      (client().call("aclnnBlendImagesCustom", rgb, alpha, frame, out), rgb * share + frame * (1 - share))):  # fmt: skip
+        assert got.dtype == torch.uint8 and (got.double() - want).abs().max() <= 0.5001
+    client().expect_code(161002, "aclnnMrgbaCustom", rgb, alpha[:4].clone(), out)
+    client().expect_code(161002, "aclnnMrgbaCustom", alpha, alpha, alpha.clone())
+
+
+def test_images_over_images() -> None:
+    code = f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r}); import test_ops_points as t; t.only_on_a_310p()"
+    subprocess.run([sys.executable, "-c", code], env=os.environ | {"CANN_SIM_SOC": "310P"}, check=True)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -166,6 +169,38 @@ def test_lstm_cell(bias: bool) -> None:
     back = client().call("aclnnThnnFusedLstmCellBackward", dhy, dcy, raw[2], got[1], got[2], bias, *results)
     for a, want in zip(back, (gates[0].grad, cx.grad, gates[0].grad.sum(0)), strict=False):
         close(a, want)
+
+
+def only_on_a_310p() -> None:
+    """Run by the test below in a process whose SoC has the kernels."""
+    live = torch.tensor([3, 3, 2, 1, 1])
+    for both, bias in ((False, False), (True, True)):
+        runs, net = 2 if both else 1, torch.nn.LSTM(INPUTS, WIDTH, bias=bias, bidirectional=both).half().float()
+        x, h, c = (sample(shape, torch.float16) for shape in ((STEPS, BATCH, INPUTS), (runs, BATCH, WIDTH), (runs, BATCH, WIDTH)))
+        given: list[torch.Tensor | None] = []
+        for group in net.all_weights:
+            given += [p.detach().half() for p in group] + [None] * (4 - len(group))
+        inputs = (x, h, c, *(given + [None] * 4)[:8])
+        outs = torch.empty(STEPS, BATCH, runs * WIDTH).half(), torch.empty_like(h), torch.empty_like(c)
+        want, last = net(x.float(), (h.float(), c.float()))
+        for got, right in zip(client().call("aclnnBidirectionLSTM", *inputs, 1, bias, False, both, *outs), (want, *last), strict=True):
+            close(got, right.detach().half())
+        packed = torch.nn.utils.rnn.pack_padded_sequence(x.float(), [5, 3, 2])
+        assert packed.batch_sizes.tolist() == live.tolist()
+        output, last = net(packed, (h.float(), c.float()))
+        padded = torch.nn.utils.rnn.pad_packed_sequence(output)[0]
+        made = client().call("aclnnBidirectionLSTMV2", *inputs, live, 1, bias, False, both, True, *outs)
+        for got, right in zip(made, (padded, *last), strict=True):
+            close(got, right.detach().half())
+        client().expect_code(INVALID, "aclnnBidirectionLSTM", *inputs, 2, bias, False, both, *outs)
+        client().expect_code(INVALID, "aclnnBidirectionLSTM", *inputs, 1, bias, False, both, outs[0][1:].clone(), *outs[1:])
+        client().expect_code(INVALID, "aclnnBidirectionLSTMV2", *inputs, None, 1, bias, False, both, True, *outs)
+    client().expect_code(INVALID, "aclnnBidirectionLSTM", *inputs[:9], None, None, 1, True, False, True, *outs)
+
+
+def test_layers_that_one_generation_has() -> None:
+    code = f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r}); import test_ops_rnn as t; t.only_on_a_310p()"
+    subprocess.run([sys.executable, "-c", code], env=os.environ | {"CANN_SIM_SOC": "310P"}, check=True)
 
 
 X, P = torch.zeros(STEPS, BATCH, INPUTS), [torch.zeros(8, 4), torch.zeros(8, 2)]

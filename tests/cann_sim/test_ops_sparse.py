@@ -101,10 +101,14 @@ def test_compressed_attention_chooses_blocks() -> None:
                 i = select // step * j - m - n
                 if 0 <= i < 20:
                     blocks[:, :, j] += total[:, :, i]
-    got = client().call("aclnnNsaCompressAttention", q, k, v, mask, None, [3], [20], [5], 0.3, 4, "TND", 1, size, step, select, count,
-                        torch.empty(3, 4, 8), torch.empty(3, 4, 8), torch.empty(3, 4, 6), torch.empty(3, 2, count, dtype=torch.int32))  # fmt: skip
-    same(got[2], out, rtol=1e-4, atol=1e-5)
-    assert torch.equal(got[3], blocks.topk(count).indices.permute(1, 0, 2).int())
+    own = torch.zeros(3, 5, dtype=torch.bool)
+    own[[0, 1, 2], [4, 0, 3]] = True
+    for always in (None, own):
+        got = client().call("aclnnNsaCompressAttention", q, k, v, mask, always, [3], [20], [5], 0.3, 4, "TND", 1, size, step, select, count,
+                            torch.empty(3, 4, 8), torch.empty(3, 4, 8), torch.empty(3, 4, 6), torch.empty(3, 2, count, dtype=torch.int32))  # fmt: skip
+        same(got[2], out, rtol=1e-4, atol=1e-5)
+        scores = blocks if always is None else blocks.masked_fill(always, torch.inf)
+        assert torch.equal(got[3], scores.topk(count).indices.permute(1, 0, 2).int())
 
 
 def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float, sink: torch.Tensor | None = None) -> torch.Tensor:

@@ -76,6 +76,9 @@ def test_msprof_makes_tables_and_a_timeline(rt: Runtime, session: Path) -> None:
     (table,) = folder.glob("mindstudio_profiler_output/task_time_*.csv")
     rows = list(csv.DictReader(table.open()))
     assert [(r["kernel_name"], r["kernel_type"]) for r in rows] == [("aclrtMemsetAsync", "MEMSET_ASYNC")] * 2
+    (marks,) = folder.glob("mindstudio_profiler_output/msprof_tx_*.csv")
+    assert [(r["message"], r["domain"], r["event_type"]) for r in csv.DictReader(marks.open())] == [("mark", "default", "marker")]
+    assert [e["args"] for e in events if e["name"] == "mark"] == [{"domain": "default"}]
     starts = {(e["id"], e["ts"]) for e in events if e["ph"] == "s"}
     ends = {(e["pid"], e["tid"], e["ts"]) for e in events if e["ph"] == "f"}
     tasks = {(e["pid"], e["tid"], e["ts"]) for e in events if e["ph"] == "X" and e["name"] == "aclrtMemsetAsync"}
@@ -86,8 +89,28 @@ def test_msprof_makes_tables_and_a_timeline(rt: Runtime, session: Path) -> None:
     (database,) = folder.glob("msprof_*.db")
     with sqlite3.connect(database) as base:
         assert base.execute("SELECT COUNT(*) FROM TASK JOIN CANN_API USING (connectionId)").fetchone() == (2,)
+        texts = "SELECT value FROM MSTX_EVENTS JOIN STRING_IDS ON message = id"
+        assert base.execute(texts).fetchall() == [("mark",)]
     base.close()
     rt.must("aclrtDestroyStream", stream)
+
+
+def test_msprof_tells_how_long_collectives_took(tmp_path: Path) -> None:
+    folder = tmp_path / "PROF_000001_20260101000000000_ABCDEFGH"
+    (folder / "host").mkdir(parents=True)
+    info = {"collectionTimeBegin": "2000.000", "steady": "0", "trace": "trace.json"}
+    (folder / "host" / "start_info").write_text(json.dumps(info))
+    task = {"name": "HcclAllReduce", "ph": "X", "pid": 0, "tid": 1, "ts": 5.0, "dur": 1500.0, "args": {"queued": 1.0}}
+    (tmp_path / "trace.json").write_text(json.dumps([task]))
+    assert msprof("--analyze=on", f"--output={folder}").returncode == 0
+    found = json.loads((folder / "analyze" / "communication.json").read_text())
+    (name,) = found
+    assert name == "hcom_allReduce__000_0_1@hccl_world_group"
+    assert found[name]["Communication Time Info"]["Elapse Time(ms)"] == 1.5
+    assert msprof("--analyze=on", "--type=db", f"--output={folder}").returncode == 0
+    with sqlite3.connect(folder / "analyze" / "communication_analyzer.db") as base:
+        assert base.execute("SELECT elapse_time FROM CommAnalyzerTime").fetchall() == [(1.5,)]
+    base.close()
 
 
 def test_msprof_refuses_what_it_cannot_do(tmp_path: Path) -> None:
@@ -199,9 +222,18 @@ def test_mstx_numbers_what_pools_hand_out() -> None:
     mstx.mstxMemHeapUnregister(None, ctypes.c_void_p(heap))
 
 
-def test_there_are_no_features_beyond_the_basic_ones(rt: Runtime) -> None:
-    size, data = ctypes.c_size_t(9), ctypes.c_void_p()
+class Feature(ctypes.Structure):
+    """How clients declare it: with a table of virtual functions in the record and in its inner one."""
+
+    _fields_ = [("table", ctypes.c_void_p), ("name", ctypes.c_char * 64), ("inner_table", ctypes.c_void_p),
+                ("compatible", ctypes.c_char * 16), ("version", ctypes.c_char * 16), ("component", ctypes.c_char * 16),
+                ("component_version", ctypes.c_char * 16), ("log", ctypes.c_char * 128)]  # fmt: skip
+
+
+def test_features_that_clients_ask_for(rt: Runtime) -> None:
+    size, data = ctypes.c_size_t(), ctypes.POINTER(Feature)()
     for name in ("aclprofGetSupportedFeatures", "aclprofGetSupportedFeaturesV2"):
         assert getattr(rt.library, name)(ctypes.byref(size), ctypes.byref(data)) == 0
-        assert size.value == 0
+        assert [data[i].name for i in range(size.value)] == [b"ATTR", b"MemoryAccess", b"AICORE_SHAPE"]
+        assert all(data[i].component == data[i].component_version == b"all" and data[i].log for i in range(size.value))
     assert rt.library.aclprofRegisterDeviceCallback() == 0

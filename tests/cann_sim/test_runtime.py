@@ -273,6 +273,33 @@ def test_memory_freed_right_after_its_last_use(rt: Runtime) -> None:
     rt.must("aclrtSynchronizeStream", stream)
 
 
+def test_memory_is_freed_while_another_thread_queues_without_end(rt: Runtime) -> None:
+    """A free waits for what another thread queues, as torch_npu's does after the client's calls, but not for ever."""
+    stream, p, q, context = rt.stream(), rt.malloc(MIB), rt.malloc(MIB), ctypes.c_void_p()
+    begun, enough = threading.Event(), threading.Event()
+    codes: set[int] = set()
+    rt.must("aclrtGetCurrentContext", ctypes.byref(context))
+
+    def queue() -> None:
+        rt.must("aclrtSetCurrentContext", context)
+        rt.fill(p, 1, MIB, stream)
+        while not enough.is_set():
+            rt.fill(q, 1, MIB, stream)
+            codes.add(rt.aclrtSynchronizeStream(stream))
+            begun.set()
+
+    thread = threading.Thread(target=queue, daemon=True)
+    thread.start()
+    try:
+        assert begun.wait(60)
+        rt.must("aclrtFree", p)
+    finally:
+        enough.set()
+        thread.join()
+    assert codes == {0}
+    rt.must("aclrtFree", q)
+
+
 def test_freed_memory_lasts_as_long_as_the_task_that_runs(rt: Runtime) -> None:
     """aclrtFree waits no longer than that: a task that is held up then uses freed memory, and that is a fault of the device."""
     stream, device = rt.stream(), rt.malloc(MIB)

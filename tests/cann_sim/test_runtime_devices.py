@@ -113,3 +113,25 @@ def test_the_drivers_library_counts_the_cards() -> None:
     assert dcmi.dcmi_get_affinity_cpu_info_by_device_id(0, 0, near, ctypes.byref(length)) == 0
     assert near.value.startswith(b"0-")
     assert dcmi.dcmi_get_affinity_cpu_info_by_device_id(99, 0, near, ctypes.byref(length)) != 0
+    assert dcmi.dcmiv2_init() == 0
+    assert dcmi.dcmiv2_get_device_list(cards, ctypes.byref(last), 8) == 0
+    assert last.value == count.value
+    for name in ("dcmiv2_get_affinity_cpu_info_by_dev_id", "dcmiv2_get_affinity_cpu_info_by_device_id"):
+        assert getattr(dcmi, name)(0, near, ctypes.byref(length)) == 0
+        assert getattr(dcmi, name)(99, near, ctypes.byref(length)) != 0
+    place = (ctypes.c_uint32 * 16)()
+    assert dcmi.dcmi_get_device_pcie_info_v2(1, 0, place) == 0
+    assert list(place[:8]) == [0x19E5, 0x19E5, 0xD802, 1, 0, 2, 0, 0]
+    assert dcmi.dcmi_get_device_pcie_info_v2(99, 0, place) != 0
+    hal = ctypes.CDLL(f"{cann_sim.home()}/lib64/libascend_hal.so")
+    assert hal.halGetAPIVersion(ctypes.byref(count)) == 0
+    assert 0 < count.value < 0x071905  # from there on profilers take times from a counter of the device
+
+
+def test_devices_and_links_pass_their_stress_tests(rt: Runtime) -> None:
+    ml = ctypes.CDLL(f"{cann_sim.home()}/lib64/libascend_ml.so")
+    attributes = (ctypes.c_uint64 * 11)()
+    assert ml.AmlAicoreDetectOnline(0, attributes) == 0
+    assert ml.AmlP2PDetectOnline(0, attributes, attributes) == 0
+    assert [ml.AmlAicoreDetectOnline(99, attributes), ml.AmlAicoreDetectOnline(0, None)] == [107001, NULL]
+    assert ml.AmlP2PDetectOnline(0, None, attributes) == NULL

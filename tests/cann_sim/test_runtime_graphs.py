@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+import json
+import re
+from pathlib import Path
 
 import pytest
 from runtime import (
@@ -30,7 +33,7 @@ def test_a_graph_replays_what_was_captured(rt: Runtime) -> None:
     assert rt.aclmdlRIExecuteAsync(graph, stream) == 107000
 
 
-def test_other_streams_join_a_capture_through_events(rt: Runtime) -> None:
+def test_other_streams_join_a_capture_through_events(rt: Runtime, tmp_path: Path) -> None:
     stream, side, a, b = rt.stream(), rt.stream(), rt.malloc(4), rt.malloc(4)
     fork, join = rt.event(), rt.event()
     rt.must("aclmdlRICaptureBegin", stream, THREAD_LOCAL)
@@ -48,6 +51,14 @@ def test_other_streams_join_a_capture_through_events(rt: Runtime) -> None:
     rt.must("aclmdlRIExecuteAsync", graph, side)
     rt.sync(side)
     assert rt.read(b, 4) == b"\4" * 4
+    rt.must("aclmdlRIDebugJsonPrint", graph, str(tmp_path / "graph.json").encode(), 0)
+    drawn = json.loads((tmp_path / "graph.json").read_text())
+    names = [re.sub(r"_\d+$", "", e["name"]) for e in drawn]
+    assert names == ["aclrtMemsetAsync", "EVENT_RECORD", "EVENT_WAIT", "aclrtMemcpyAsync", "EVENT_RECORD", "EVENT_WAIT"]
+    assert [drawn[k]["name"].rsplit("_")[-1] == drawn[k + 1]["name"].rsplit("_")[-1] for k in (1, 4)] == [True, True]
+    lines = {tid: [e["ts"] for e in drawn if e["tid"] == tid] for tid in {e["tid"] for e in drawn}}
+    assert len(lines) == 2 and all(times == sorted(set(times)) for times in lines.values())
+    assert all(e["ph"] == "X" and e["dur"] > 0 and e["args"]["Stream Id"] == int(e["tid"][6:]) for e in drawn)
 
 
 def test_a_stream_that_is_not_joined_again_spoils_the_capture(rt: Runtime) -> None:

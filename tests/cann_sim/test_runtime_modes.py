@@ -221,6 +221,8 @@ assert rt.aclrtGetSocName() == b"Ascend910_9391"
 version = ctypes.create_string_buffer(512)
 rt.must("aclsysGetCANNVersion", 0, version)
 assert version.value == b"8.3.RC1"
+rt.must("aclsysGetCANNVersion", 7, version)  # the driver that came with it
+assert version.value == b"25.3.RC1"
 """,
         CANN_SIM_DEVICES="5", CANN_SIM_MEMORY="512M", CANN_SIM_SOC="Ascend910_9391", CANN_SIM_VERSION="8.3.RC1",
     )  # fmt: skip

@@ -7,6 +7,8 @@ import subprocess
 from pathlib import Path
 
 import elf
+import pytest
+from runtime import Runtime, physical_prop
 from test_runtime_modes import START, run
 
 import cann_sim
@@ -227,6 +229,39 @@ for i in range(count):
 print((resident() - before) >> 20)
 """)
     assert int(done.stdout) < 64
+
+
+HUGE, HOST, HOST_NUMA = 2 << 20, 0, 4
+
+
+@pytest.mark.parametrize("where", [HOST, HOST_NUMA])
+def test_physical_memory_of_the_host_is_mapped_for_host_and_device(rt: Runtime, where: int) -> None:
+    prop, stream, device = physical_prop(), rt.stream(), rt.malloc(HUGE)
+    prop.location, prop.device = where, 0
+    base = rt.made("aclrtReserveMemAddress", 2 * HUGE, 0, None, 1)
+    handle = rt.made("aclrtMallocPhysical", HUGE, ctypes.byref(prop), 0)
+    rt.must("aclrtMapMem", base + HUGE, HUGE, 0, handle, 0)
+    ctypes.memset(base + HUGE, 7, HUGE)
+    attributes = (ctypes.c_uint32 * 7)()
+    rt.must("aclrtPointerGetAttributes", base + HUGE, attributes)
+    assert attributes[1] == HOST
+    rt.must("aclrtMemcpyAsync", device, HUGE, base + HUGE, HUGE, 1, stream)
+    rt.fill(device, 9, 64, stream)
+    rt.must("aclrtMemcpyAsync", base + HUGE, 64, device, 64, 2, stream)
+    rt.sync(stream)
+    assert ctypes.string_at(base + HUGE, 65) == b"\x09" * 64 + b"\x07"
+    other = rt.made("aclrtMallocPhysical", HUGE, ctypes.byref(physical_prop()), 0)
+    assert rt.aclrtMapMem(base, HUGE, 0, other, 0) == 107000  # one reservation is of the host or of a device
+    assert rt.aclrtFreeHost(base + HUGE) == 107000
+    rt.must("aclrtUnmapMem", base + HUGE)
+    assert rt.aclrtMemcpyAsync(device, 64, base + HUGE, 64, 1, stream) != 0
+    rt.must("aclrtMapMem", base, HUGE, 0, other, 0)
+    rt.must("aclrtUnmapMem", base)
+    for freed in (handle, other):
+        rt.must("aclrtFreePhysical", freed)
+    rt.must("aclrtReleaseMemAddress", base)
+    rt.must("aclrtFree", device)
+    rt.must("aclrtDestroyStream", stream)
 
 
 def test_atb_is_there_and_refuses() -> None:

@@ -80,7 +80,7 @@ int execute(const char* op, const std::vector<Operand>& in, const std::vector<Op
   if (attr && !op_attrs().check(attr)) return fail(ACL_ERROR_INVALID_PARAM, "%s: attr is not a live aclopAttr", op);
   if (int code = check_stream(stream)) return code;
   std::string name = op;
-  if (name == "Identity" || name == "TensorMove") return move(op, in, out, stream);
+  if (name == "Identity" || name == "TensorMove" || name == "Flatten") return move(op, in, out, stream);
   std::vector<OlderOperand> inputs, outputs;
   for (const Operand& o : in) inputs.push_back(operand(o));
   for (const Operand& o : out) outputs.push_back(operand(o));

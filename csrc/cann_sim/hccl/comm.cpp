@@ -255,11 +255,12 @@ HcclResult HcclCommSuspend(HcclComm comm) {
   });
 }
 
-// Every rank calls it. The rings of all are emptied between two meetings, when no rank exchanges data.
+// Every rank calls it; where nothing has ended the communicator's work, nothing is to be done. The rings of all are emptied
+// between two meetings, when no rank exchanges data.
 HcclResult HcclCommResume(HcclComm comm) {
   return guarded("HcclCommResume", [&] {
     std::shared_ptr<Comm> held = live_comm(comm);
-    if (!held->aborted) refuse_hccl(HCCL_E_PARA, "the communicator is neither suspended nor failed");
+    if (!held->aborted) return HCCL_SUCCESS;
     std::vector<std::unique_lock<std::mutex>> idle;
     for (std::mutex& lock : held->ring_locks) idle.emplace_back(lock);  // tasks that have not seen the end yet leave
     const Deadline deadline = after_setting("HCCL_CONNECT_TIMEOUT", 120);

@@ -73,6 +73,12 @@ Segment::Segment(const RootRecord& root, uint32_t ranks, uint32_t rank) : ranks_
   int fd = open(path.c_str(), O_RDWR | O_CLOEXEC);
   if (fd < 0)
     throw HcclFailure{HCCL_E_OPEN_FILE_FAILURE, "cannot open " + path + " of the root: " + std::strerror(errno)};
+  // After the root has closed it, another file of that process may have the number: it is not to be given a length.
+  uint64_t nonce = 0;
+  if (pread(fd, &nonce, sizeof nonce, offsetof(SegmentHeader, nonce)) != sizeof nonce || nonce != root.nonce) {
+    close(fd);
+    throw HcclFailure{HCCL_E_NOT_FOUND, "the root info is stale: its process has closed it"};
+  }
   // Every rank gives the file the same length; pages are taken only where a ring is used.
   void* at = ftruncate(fd, static_cast<off_t>(bytes_))
                  ? MAP_FAILED
@@ -82,18 +88,10 @@ Segment::Segment(const RootRecord& root, uint32_t ranks, uint32_t rank) : ranks_
     throw HcclFailure{HCCL_E_MEMORY, std::string("cannot map the ranks' memory: ") + std::strerror(errno)};
   header_ = static_cast<SegmentHeader*>(at);
   uint32_t none = 0;
-  std::string wrong;
-  int code = HCCL_E_PARA;
-  if (header_->nonce.load() != root.nonce) {
-    wrong = "the root info is stale: its process has closed it";
-    code = HCCL_E_NOT_FOUND;
-  } else if (!header_->ranks.compare_exchange_strong(none, ranks) && none != ranks) {
-    wrong = "this rank says that there are " + std::to_string(ranks) + " ranks, another one " + std::to_string(none);
-  }
-  if (!wrong.empty()) {
-    munmap(header_, bytes_);
-    throw HcclFailure{code, wrong};
-  }
+  if (header_->ranks.compare_exchange_strong(none, ranks) || none == ranks) return;
+  munmap(header_, bytes_);
+  throw HcclFailure{HCCL_E_PARA, "this rank says that there are " + std::to_string(ranks) + " ranks, another one " +
+                                     std::to_string(none)};
 }
 
 Segment::~Segment() { munmap(header_, bytes_); }

@@ -263,7 +263,13 @@ void run_selected_grad(Run& r) {
 void check_compressed(const Call& c) {
   Selected at(c);
   expect_packed(c, at);
-  if (has(c, 4)) refuse(561003, "%s with topkMask is not computed", c.name());
+  if (has(c, 4)) {  // [the longest query, blocks of the longest sequence]
+    EXPECT(c.tensor(4).ndim == 2, "%s: topkMask has %d dims, expected 2", c.name(), c.tensor(4).ndim);
+    const int64_t per_block = std::max<int64_t>(c.integer(14) / std::max<int64_t>(c.integer(13), 1), 1);
+    for (const Piece& p : pieces(c.ints(5))) EXPECT(p.length <= c.tensor(4).sizes[0], "%s: topkMask of %ld rows for %ld queries", c.name(), long(c.tensor(4).sizes[0]), long(p.length));
+    for (const Piece& p : pieces(c.ints(6)))
+      EXPECT(p.length <= c.tensor(4).sizes[1] * per_block, "%s: topkMask of %ld blocks for %ld keys", c.name(), long(c.tensor(4).sizes[1]), long(p.length));
+  }
   const TensorMeta &q = c.tensor(0), &k = c.tensor(1);
   expect_ends(c, 6, k.sizes[0]);
   EXPECT(c.ints(5).size() == c.ints(6).size(), "%s: the sequences of query and key differ", c.name());
@@ -295,6 +301,7 @@ void choose(const std::vector<float>& scores, int64_t count, int32_t* chosen) {
 void run_compressed(Run& r) {
   const Call& c = r.call;
   const Value q = wide(r.tensor(0)), k = wide(r.tensor(1)), v = wide(r.tensor(2)), mask = has(c, 3) ? r.tensor(3).dense() : Value();
+  const Value always = has(c, 4) ? r.tensor(4).dense() : Value();  // blocks that are chosen whatever their score: a query's own
   const Value out = full(r.tensor(18).shape(), mt::kFloat, 0), max = full(r.tensor(16).shape(), mt::kFloat, 0), sum = full(max.shape(), mt::kFloat, 0);
   const Value chosen = full(r.tensor(19).shape(), mt::kInt32, -1);
   const std::vector<Piece> qs = pieces(c.ints(5)), ks = pieces(c.ints(6));
@@ -319,7 +326,10 @@ void run_compressed(Run& r) {
           std::fill_n(head_of(max, token, h, true), 8, row.max);
           std::fill_n(head_of(sum, token, h, true), 8, row.sum);
         }
-        choose(block_scores(total, c.integer(12), c.integer(13), c.integer(14)), count, chosen.ptr<int32_t>() + (token * kv_heads + kv) * count);
+        std::vector<float> scores = block_scores(total, c.integer(12), c.integer(13), c.integer(14));
+        for (size_t j = 0; always.given() && j < scores.size(); ++j)
+          if (always.ptr<uint8_t>()[i * always.size(-1) + int64_t(j)]) scores[j] = INFINITY;
+        choose(scores, count, chosen.ptr<int32_t>() + (token * kv_heads + kv) * count);
       }
   copy(r.tensor(16), max);
   copy(r.tensor(17), sum);

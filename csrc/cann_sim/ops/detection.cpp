@@ -4,7 +4,7 @@
 #include <string>
 
 #include "ops/boxes.h"
-#include "ops/op.h"
+#include "ops/older.h"
 
 namespace cann_sim {
 namespace {
@@ -164,13 +164,15 @@ struct Ended {
   int shape, scale, height, width, samples, mode, out;
 };
 constexpr Ended kForward{-1, 2, 3, 4, 5, 6, 7}, kBackward{2, 5, 4, 3, 6, 7, 8};
-Grid ended_grid(const Call& c, const Ended& at) {
-  const bool half = c.integer(at.mode) >= 2;
-  return {c.integer(at.height), c.integer(at.width), c.integer(at.samples), c.number(at.scale), half ? .5 : 0., half};
+Grid ended_grid(int64_t height, int64_t width, int64_t samples, double scale, int64_t mode) {
+  return {height, width, samples, scale, mode >= 2 ? .5 : 0., mode >= 2};
 }
-Value ended_boxes(Run& r, const Ended& at) {  // a box that counts its last pixel ends one further
-  const Value boxes = r.tensor(1).to(mt::kFloat).dense();
-  if (r.call.integer(at.mode) != 1) return boxes;
+Grid ended_grid(const Call& c, const Ended& at) {
+  return ended_grid(c.integer(at.height), c.integer(at.width), c.integer(at.samples), c.number(at.scale), c.integer(at.mode));
+}
+Value ended_boxes(const Value& given, int64_t mode) {  // a box that counts its last pixel ends one further
+  const Value boxes = given.to(mt::kFloat).dense();
+  if (mode != 1) return boxes;
   const Value made = empty(boxes.shape(), mt::kFloat);
   for (int64_t i = 0, n = boxes.numel(); i < n; ++i) made.ptr<float>()[i] = boxes.ptr<float>()[i] + (i % 5 > 2 ? 1 : 0);
   return made;
@@ -187,12 +189,31 @@ template <const Ended& at> void check_ended(const Call& c) {
 void run_ended(Run& r) {
   const Grid g = ended_grid(r.call, kForward);
   const Value x = r.tensor(0);
-  align(x, regions_of(ended_boxes(r, kForward), g, x.size(0)), g, false, r.tensor(7));
+  align(x, regions_of(ended_boxes(r.tensor(1), r.call.integer(kForward.mode)), g, x.size(0)), g, false, r.tensor(7));
 }
 void run_ended_backward(Run& r) {
   const Grid g = ended_grid(r.call, kBackward);
-  spread(r.tensor(0), regions_of(ended_boxes(r, kBackward), g, r.tensor(8).size(0)), g, r.tensor(8));
+  spread(r.tensor(0), regions_of(ended_boxes(r.tensor(1), r.call.integer(kBackward.mode)), g, r.tensor(8).size(0)), g, r.tensor(8));
 }
+
+// By the older interface: (features, rois) or (gradient, rois), the sizes are attributes.
+Grid ended_grid(const Older& o) {
+  return ended_grid(o.integer("pooled_height", 1), o.integer("pooled_width", 1), o.integer("sample_num", 2), o.real("spatial_scale", 1), o.integer("roi_end_mode", 1));
+}
+void check_older(Older& o) {
+  if (o.in(1).ndim != 2 || o.in(1).size(1) != 5 || o.in(0).ndim != 4 || o.out(0).ndim != 4) o.refuse("expected 4 dims, and rois [n, 5]");
+  const Grid g = ended_grid(o);
+  const Value cells = o.in(0).size(2) == g.height && o.in(0).size(3) == g.width && o.in(0).size(0) == o.in(1).size(0) ? o.in(0) : o.out(0);
+  if (g.height < 1 || g.width < 1 || cells.shape() != Sizes{o.in(1).size(0), o.in(0).size(1), g.height, g.width}) o.refuse("the pooled sizes do not fit");
+}
+template <bool backward> void run_older(Older& o) {
+  const Value out = o.out(0);
+  const Grid g = ended_grid(o);
+  const auto regions = regions_of(ended_boxes(o.in(1), o.integer("roi_end_mode", 1)), g, (backward ? out : o.in(0)).size(0));
+  if (backward) spread(o.in(0), regions, g, out);
+  else align(o.in(0), regions, g, false, out);
+}
+const OlderOps older({{"ROIAlign", 2, 3, 1, run_older<false>, check_older}, {"ROIAlignGrad", 2, 3, 1, run_older<true>, check_older}});
 
 // ---- (bBoxes, gtBoxes, mode, eps, aligned, overlap) -------------------------------------------------------------------
 void check_iou(const Call& c) {

@@ -35,18 +35,19 @@ struct Product {
         residual(argument(c, {"residual"})), gamma(argument(c, {"gamma"})), epsilon(argument(c, {"epsilon"})), group(argument(c, {"group"})),
         reduce(argument(c, {"reduceOp"})), out(argument(c, {"output", "y"})), norm(argument(c, {"normOut"})) {}
 };
+bool whole(aclDataType t) { return t == ACL_INT8 || t == ACL_INT4 || t == ACL_INT32; }  // an int32 holds eight int4
 int64_t rows_of(const TensorMeta& t) { return t.sizes[t.ndim - 1] ? t.numel() / t.sizes[t.ndim - 1] : 0; }
 void expect_plain(const Call& c, const Product& at) {
   const TensorMeta &a = c.tensor(at.x1), &b = c.tensor(at.x2);
   EXPECT(a.ndim == 2 || a.ndim == 3, "%s: x1 %s has no 2 or 3 dims", c.name(), describe(a).c_str());
-  EXPECT(b.ndim == 2 && held_sizes(b)[0] == a.sizes[a.ndim - 1], "%s: x1 %s and x2 %s cannot be multiplied", c.name(), describe(a).c_str(),
+  EXPECT(b.ndim == 2 && held_sizes(b)[0] == held_sizes(a).back(), "%s: x1 %s and x2 %s cannot be multiplied", c.name(), describe(a).c_str(),
          describe(b).c_str());
   const int64_t n = held_sizes(b)[1];
   if (has(c, at.bias)) expect_numel(c, at.bias, n);
   EXPECT(at.reduce < 0 || std::string(c.string(at.reduce)) == "sum", "%s: reduceOp %s is not sum", c.name(), c.string(at.reduce));
   const bool quantised = at.scale >= 0, weighted = at.anti_scale >= 0;
   const aclDataType left = c.tensor(at.x1).dtype, right = c.tensor(at.x2).dtype;
-  if (quantised && (left != ACL_INT8 || right != ACL_INT8)) refuse(561003, "%s is computed with int8", c.name());
+  if (quantised && (!whole(left) || !whole(right))) refuse(561003, "%s is computed with int8 and int4", c.name());
   if (weighted && right != ACL_INT8 && right != ACL_INT4 && right != ACL_INT32) refuse(561003, "%s is computed with weights of int8 and int4", c.name());
   if (!quantised && !weighted) EXPECT(is_float(dtype_of(left)) && left == right, "%s: x1 %s and x2 %s differ", c.name(), describe(a).c_str(), describe(b).c_str());
   if (quantised && has(c, at.scale)) EXPECT(c.tensor(at.scale).numel() == 1 || c.tensor(at.scale).numel() == n, "%s: %s %s does not fit", c.name(),
@@ -56,17 +57,22 @@ void expect_plain(const Call& c, const Product& at) {
          describe(c.tensor(at.anti_scale)).c_str());
   expect_group(c, at.group);
 }
+// Rows of integers by x2 in float32, with bias; each row has a scale, or none has.
+Value quantised_product(Run& r, const Product& at, const Value& rows, const Value& token_scale) {
+  Value y = multiplied(rows, held(r, at.x2), mt::kDouble);  // sums of integers stay exact
+  if (has(r.call, at.bias)) y = plus(y, r.tensor(at.bias));
+  y = times(y, scale_of(r, at.scale).reshape({1, -1}));
+  return token_scale.given() ? times(y, token_scale.reshape({-1, 1})) : y;
+}
+Value token_scale_of(Run& r, const Product& at) { return has(r.call, at.token_scale) ? scale_of(r, at.token_scale).reshape({-1, 1}).dense() : Value(); }
 // [rows, n] in float32, with bias and x3, before it is added over the group.
 Value product(Run& r, const Product& at) {
   const Call& c = r.call;
   Value y;
   const Value bias = has(c, at.bias) ? r.tensor(at.bias) : Value();
   if (at.scale >= 0) {
-    const Value a = held(r, at.x1), b = held(r, at.x2);
-    y = multiplied(a.reshape({-1, a.size(-1)}), b, mt::kDouble);  // sums of integers stay exact
-    if (bias.given()) y = plus(y, bias);
-    y = times(y, scale_of(r, at.scale).reshape({1, -1}));
-    if (has(c, at.token_scale)) y = times(y, scale_of(r, at.token_scale).reshape({-1, 1}));
+    const Value a = held(r, at.x1);
+    y = quantised_product(r, at, a.reshape({-1, a.size(-1)}), token_scale_of(r, at));
   } else {
     const Value a = r.tensor(at.x1);
     Value b = at.anti_scale >= 0 ? held(r, at.x2).to(mt::kFloat) : r.tensor(at.x2);
@@ -160,8 +166,10 @@ void run_list(Run& r) {
 // ---- rows gathered before, or scattered after -----------------------------------------------------------------------------
 // The versions for quantised matrices are computed with floats, or with int8 and scales of rows and columns.
 void expect_no_more(const Call& c) {
-  for (const char* name : {"quantScale", "amaxOut", "amaxOutOptional"})
+  for (const char* name : {"quantScale", "amaxOut"})
     if (has(c, argument(c, {name}))) refuse(561003, "%s with %s is not computed", c.name(), name);
+  const int most = argument(c, {"amaxOutOptional"});
+  if (has(c, most)) expect_numel(c, most, 1);
   const int group = argument(c, {"groupSize"}), block = argument(c, {"blockSize"});
   if ((group >= 0 && c.integer(group)) || (block >= 0 && c.integer(block))) refuse(561003, "%s in groups is not computed", c.name());
 }
@@ -169,19 +177,31 @@ void check_gather(const Call& c) {  // (x1, x2, bias?, group, gatherIndex, commT
   const Product at(c);
   expect_no_more(c);
   expect_plain(c, at);
-  if (at.scale >= 0) refuse(561003, "%s of quantised matrices is not computed", c.name());
   const int index = argument(c, {"gatherIndex"}), gathered = argument(c, {"gatherOut"});
   EXPECT(c.tensor(at.x1).ndim == 2 && c.integer(index) == 0, "%s: x1 of 2 dims is what is gathered", c.name());
   const int64_t rows = c.tensor(at.x1).sizes[0] * find_group(c.string(at.group))->size();
-  expect_shape(c, at.out, {rows, c.tensor(at.x2).sizes[1]});
-  if (has(c, gathered)) expect_shape(c, gathered, {rows, c.tensor(at.x1).sizes[1]});
+  expect_shape(c, at.out, {rows, held_sizes(c.tensor(at.x2))[1]});
+  if (!has(c, gathered)) return;
+  if (c.tensor(at.x1).dtype == ACL_INT32) refuse(561003, "%s with packed int4 and gatherOut is not computed", c.name());
+  expect_shape(c, gathered, {rows, c.tensor(at.x1).sizes[1]});
+  expect_same_dtype(c, at.x1, gathered);
 }
 void run_gather(Run& r) {
   const Product at(r.call);
   const int gathered = argument(r.call, {"gatherOut"});
-  const Value x = cat(all_gather(r, *group_of(r, at.group), r.tensor(at.x1).dense()), 0), y = multiplied(x, r.tensor(at.x2));
-  copy(r.tensor(at.out), has(r.call, at.bias) ? plus(y, r.tensor(at.bias)) : y);
-  if (has(r.call, gathered)) copy(r.tensor(gathered), x);
+  const std::shared_ptr<Group> group = group_of(r, at.group);
+  auto rows_of_all = [&](const Value& own) { return cat(all_gather(r, *group, own), 0); };
+  if (at.scale < 0) {
+    const Value x = rows_of_all(r.tensor(at.x1).dense()), y = multiplied(x, r.tensor(at.x2));
+    copy(r.tensor(at.out), has(r.call, at.bias) ? plus(y, r.tensor(at.bias)) : y);
+    if (has(r.call, gathered)) copy(r.tensor(gathered), x);
+    return;
+  }
+  const Value x = rows_of_all(held(r, at.x1).dense()), own = token_scale_of(r, at);
+  copy(r.tensor(at.out), quantised_product(r, at, x, own.given() ? rows_of_all(own) : own));
+  if (!has(r.call, gathered)) return;
+  if (r.call.tensor(gathered).dtype == ACL_INT4) r.set_int4(r.call.tensor(gathered), x);
+  else copy(r.tensor(gathered), x);
 }
 void check_scatter(const Call& c) {  // (x1, x2, bias?, group, reduceOp, commTurn, streamMode, output)
   const Product at(c);
@@ -189,11 +209,17 @@ void check_scatter(const Call& c) {  // (x1, x2, bias?, group, reduceOp, commTur
   expect_plain(c, at);
   const int64_t ranks = find_group(c.string(at.group))->size(), rows = c.tensor(at.x1).sizes[0];
   EXPECT(c.tensor(at.x1).ndim == 2 && rows % ranks == 0, "%s: x1 %s does not split over %ld ranks", c.name(), describe(c.tensor(at.x1)).c_str(), long(ranks));
-  expect_shape(c, at.out, {rows / ranks, c.tensor(at.x2).sizes[1]});
+  expect_shape(c, at.out, {rows / ranks, held_sizes(c.tensor(at.x2))[1]});
 }
 void run_scatter(Run& r) {
   const Product at(r.call);
-  const Value out = r.tensor(at.out), y = added(r, at, product(r, at), out.dtype);
+  const Value out = r.tensor(at.out), part = product(r, at).dense(), y = added(r, at, part, out.dtype);
+  const int most = argument(r.call, {"amaxOutOptional"});
+  if (has(r.call, most)) {  // the largest item of this rank's product
+    float found = 0;
+    for (int64_t i = 0, n = part.numel(); i < n; ++i) found = std::max(found, std::fabs(part.ptr<float>()[i]));
+    fill(r.tensor(most), found);
+  }
   copy(out, y.narrow(0, int64_t(group_of(r, at.group)->rank()) * out.size(0), out.size(0)));
 }
 

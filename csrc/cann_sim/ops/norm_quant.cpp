@@ -80,6 +80,21 @@ void expect_numel_of(const Call& c, int i, int64_t n) {
 void expect_int8(const Call& c, int i) {
   if (c.tensor(i).dtype != ACL_INT8) refuse(561003, "%s to %s is not computed: only int8 is", c.name(), describe(c.tensor(i)).c_str());
 }
+// int4, or int32 of eight int4 each.
+bool holds_int4(const Call& c, int i) { return c.tensor(i).dtype == ACL_INT4 || c.tensor(i).dtype == ACL_INT32; }
+void expect_int4_like(const Call& c, int i, int like) {
+  Sizes packed = sizes_of(c.tensor(like));
+  EXPECT(packed.back() % 8 == 0, "int4 needs rows of a multiple of 8 items");
+  if (c.tensor(i).dtype == ACL_INT32) packed.back() /= 8;
+  expect_shape(c, i, packed);
+}
+// Every row of x with a scale of its own, to int8 or int4.
+void store_rows(Run& r, int out, int scales, const Value& x) {
+  if (!holds_int4(r.call, out)) return quantise_rows(r.tensor(out), r.tensor(scales), Value(), x);
+  const Value made = empty(x.shape(), mt::kInt8);
+  quantise_rows(made, r.tensor(scales), Value(), x, 7);
+  store_low(r, out, wide(made), "rint");
+}
 
 // (x1, x2, gamma, [beta, bias], scales…, epsilon, …, y1Out, y2Out, xOut, …)
 struct Added {
@@ -103,11 +118,12 @@ void check_added(const Call& c) {
   expect_same_shape(c, at.x2, at.x1);
   expect_shape(c, at.gamma, {width});
   for (int i : {at.beta, at.bias, at.scales1, at.scales2, at.zeros1, at.zeros2}) expect_row(c, i, width);
-  expect_int8(c, at.y1);
+  if (!at.dynamic(c) || !holds_int4(c, at.y1)) expect_int8(c, at.y1);
   const int scales[] = {at.scales1, at.scales2}, outs[] = {at.y1, at.y2}, found[] = {at.found1, at.found2};
   for (int k = 0; k < 2; ++k) {
     if (!has(c, outs[k]) || (k && !has(c, scales[k]))) continue;
-    expect_same_shape(c, outs[k], at.x1);
+    if (holds_int4(c, outs[k])) expect_int4_like(c, outs[k], at.x1);
+    else expect_same_shape(c, outs[k], at.x1);
     if (at.dynamic(c)) expect_numel(c, found[k], x.numel() / std::max<int64_t>(width, 1));
   }
   for (int i : {at.x, at.norm})
@@ -126,7 +142,7 @@ template <bool centred> void run_added(Run& r) {
   for (int k = 0; k < 2; ++k) {
     const bool scaled = has(c, scales[k]);
     if ((k && !scaled) || !has(c, outs[k])) continue;
-    if (at.dynamic(c)) quantise_rows(r.tensor(outs[k]), r.tensor(found[k]), Value(), scaled ? times(y, r.tensor(scales[k])) : y);
+    if (at.dynamic(c)) store_rows(r, outs[k], found[k], scaled ? times(y, r.tensor(scales[k])) : y);
     else quantise(r.tensor(outs[k]), y, r.tensor(scales[k]), optional(r, zeros[k]), at.divides >= 0 && c.integer(at.divides));
   }
 }
@@ -156,7 +172,6 @@ struct Dynamic {
   bool shifts(const Call& c) const { return has(c, offset) && (symmetric < 0 || !c.integer(symmetric)); }
   std::string scaled_by(const Call& c) const { return mode >= 0 && *c.string(mode) ? c.string(mode) : "pertoken"; }
 };
-bool holds_int4(const Call& c, int i) { return c.tensor(i).dtype == ACL_INT4 || c.tensor(i).dtype == ACL_INT32; }
 void check_dynamic(const Call& c) {
   const Dynamic at(c);
   const TensorMeta& x = c.tensor(0);
@@ -167,10 +182,8 @@ void check_dynamic(const Call& c) {
   else expect_row(c, at.smooth, width);
   const std::string by = at.scaled_by(c);
   if (holds_int4(c, at.y)) {
-    Sizes packed = sizes_of(x);
-    if (c.tensor(at.y).dtype == ACL_INT32) packed.back() /= 8;
-    EXPECT(by == "pertoken" && width % 8 == 0, "int4 needs rows of a multiple of 8 items and a scale for each");
-    expect_shape(c, at.y, packed);
+    EXPECT(by == "pertoken", "int4 needs a scale for each row");
+    expect_int4_like(c, at.y, 0);
   } else {
     expect_int8(c, at.y);
     expect_same_shape(c, at.y, 0);

@@ -8,6 +8,25 @@
 namespace cann_sim {
 namespace {
 
+double half(double x) {  // the nearest float16
+  if (x == 0 || !std::isfinite(x)) return x;
+  const double unit = std::ldexp(1.0, std::max(std::ilogb(x), -14) - 10), made = std::nearbyint(x / unit) * unit;
+  return std::fabs(made) > 65504 ? std::copysign(HUGE_VAL, x) : made;
+}
+
+// Overlap of a box with the truth `b` as CANN's Iou has it: edges of areas are longer by epsilon, those of the intersection are
+// not. In float16 every step is rounded, and lengths are fifths of what they are, so that areas of 1,000 by 1,000 are finite.
+double iou(const Box& a, const Box& b, bool foreground, double epsilon, bool in_half) {
+  auto step = [in_half](double x) { return in_half ? half(x) : x; };
+  const double fifth = in_half ? half(0.2) : 1;
+  auto length = [&](double from, double to, double more) { return step(step(step(to - from) + more) * fifth); };
+  auto area = [&](const Box& box, double more) { return step(length(box.x1, box.x2, more) * length(box.y1, box.y2, more)); };
+  const Box both{std::max(a.x1, b.x1), std::max(a.y1, b.y1), std::min(a.x2, b.x2), std::min(a.y2, b.y2)};
+  const double common = both.x2 > both.x1 && both.y2 > both.y1 ? area(both, 0) : 0, of_b = area(b, epsilon);
+  if (common == 0) return 0;
+  return step(common / (foreground ? of_b : step(step(area(a, epsilon) + of_b) - common)));
+}
+
 // (bboxes, gtboxes): every pair [gt, box], or box i with box i. Iou takes rows of boxes, the others columns.
 template <Overlap kind> void overlaps(Older& o) {
   const bool columns = kind != Overlap::iou, centred = columns && o.integer("trans", 0);
@@ -17,11 +36,14 @@ template <Overlap kind> void overlaps(Older& o) {
   const int64_t n = a.sizes[columns], m = b.sizes[columns];
   const bool cross = columns ? o.integer("is_cross", 1) != 0 : true;
   if (!cross && n != m) o.refuse("as many boxes as truths are needed");
+  const bool in_half = o.in(0).dtype == mt::kHalf;
+  const double epsilon = o.real("eps", 0);
   const Value made = empty(cross ? Sizes{m, n} : Sizes{n}, mt::kDouble), angles = empty(made.shape(), mt::kDouble);
   for (int64_t g = 0; g < (cross ? m : 1); ++g)
     for (int64_t i = 0; i < n; ++i) {
       const Box x = box_of(a, i, columns, centred), y = box_of(b, cross ? g : i, columns, centred);
-      made.ptr<double>()[g * n + i] = overlap(kind, x, y, foreground);
+      made.ptr<double>()[g * n + i] =
+          kind == Overlap::iou ? iou(x, y, foreground, epsilon, in_half) : overlap(kind, x, y, foreground);
       angles.ptr<double>()[g * n + i] = difference_of_angles(x, y);
     }
   copy(out, made.reshape(out.shape()));
@@ -63,16 +85,24 @@ struct Centre {
   double x, y, width, height;
   explicit Centre(const double* p)
       : x((p[0] + p[2]) / 2), y((p[1] + p[3]) / 2), width(p[2] - p[0] + 1), height(p[3] - p[1] + 1) {}
+  Centre rounded() const {
+    Centre made(*this);
+    for (double* v : {&made.x, &made.y, &made.width, &made.height}) *v = half(*v);
+    return made;
+  }
 };
-void encode(Older& o) {  // (anchor_box, ground_truth_box)
+// (anchor_box, ground_truth_box). A card computes in float16, float32 boxes too: torch_npu's documentation has 13.3281 for 40 / 3.
+void encode(Older& o) {
   const Value anchors = o.in(0).to(mt::kDouble).dense(), truths = o.in(1).to(mt::kDouble).dense();
   const Value made = empty(anchors.shape(), mt::kDouble);
   const Scaling scaling(o);
   for (int64_t i = 0; i < anchors.sizes[0]; ++i) {
-    const Centre a(anchors.ptr<double>() + 4 * i), t(truths.ptr<double>() + 4 * i);
-    const double raw[] = {(t.x - a.x) / a.width, (t.y - a.y) / a.height, std::log(std::fabs(t.width / a.width)),
-                          std::log(std::fabs(t.height / a.height))};
-    for (int k = 0; k < 4; ++k) made.ptr<double>()[4 * i + k] = (raw[k] - scaling.means[k]) / scaling.stds[k];
+    const Centre a = Centre(anchors.ptr<double>() + 4 * i).rounded(), t = Centre(truths.ptr<double>() + 4 * i).rounded();
+    auto log_of = [](double x) { return half(std::log(half(std::fabs(x)))); };
+    const double raw[] = {half(half(t.x - a.x) / a.width), half(half(t.y - a.y) / a.height), log_of(t.width / a.width),
+                          log_of(t.height / a.height)};
+    for (int k = 0; k < 4; ++k)
+      made.ptr<double>()[4 * i + k] = half(half(raw[k] - half(scaling.means[k])) * half(1 / scaling.stds[k]));
   }
   copy(o.out(0), made);
 }

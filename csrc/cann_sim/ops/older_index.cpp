@@ -217,6 +217,30 @@ void unique_along(Older& o) {
   store_distinct(o, distinct_along(x, axes_of(o, {o.numbers(1).at(0)}, x.ndim)[0], true), 3, 2);
 }
 
+// (var, indices, updates): batch b of the updates from place indices[b] of the axis on, or of the batch that a row of indices names
+void scatter_batches(Older& o) {
+  if (o.text("reduce", "update") != "update") o.refuse("reduce " + o.text("reduce", "update") + " is not supported");
+  const Value out = o.out(0), indices = o.in(1).to(mt::kInt64).dense(), updates = o.in(2);
+  const int64_t axis = axes_of(o, {o.integer("axis", 0)}, out.ndim)[0], named = indices.ndim == 2;
+  if (axis == 0 || updates.ndim != out.ndim || indices.numel() != updates.size(0) * (1 + named)) o.refuse("indices and updates do not fit");
+  if (out.data != o.in(0).data) copy(out, o.in(0));
+  for (int64_t b = 0; b < updates.size(0); ++b) {
+    const int64_t* at = indices.ptr<int64_t>() + b * (1 + named);
+    const int64_t batch = named ? at[0] : b;
+    if (batch < 0 || batch >= out.size(0) || at[named] < 0 || at[named] + updates.size(axis) > out.size(axis)) o.refuse("an index lies outside of var");
+    copy(out.select(0, batch).narrow(axis - 1, at[named], updates.size(axis)), updates.select(0, b));
+  }
+}
+void quantize(Older& o) {  // (x, scales, zero_points): round(x / scale + zero point), one of each or one along the axis
+  const Value x = o.in(0), scale = o.in(1).to(mt::kFloat), out = o.out(0);
+  Sizes along(size_t(x.ndim), 1);
+  if (scale.numel() != 1) along.at(size_t(axes_of(o, {o.integer("axis", 0)}, x.ndim)[0])) = scale.numel();
+  const std::string kind = o.text("dtype", "");
+  const double least = kind == "torch.quint8" ? 0 : kind == "torch.qint8" ? -128 : -2147483648.0, most = kind == "torch.quint8" ? 255 : kind == "torch.qint8" ? 127 : 2147483647.0;
+  copy(out, zipped(x.shape(), {x, scale.reshape(along), o.in(2).to(mt::kFloat).reshape(along)},
+                   [=](const float* v) { return std::min(std::max(std::nearbyint(double(v[0]) / v[1]) + v[2], least), most); }));
+}
+
 // ---- draws --------------------------------------------------------------------------------------------------------------------------------
 void bernoulli(Older& o) {  // (shape, probabilities, seed, offset)
   const Value out = o.out(0), made = empty(out.shape(), mt::kFloat);
@@ -232,6 +256,7 @@ void multinomial(Older& o) {  // (weights, seed, offset)
 }
 
 const OlderOps ops({
+    {"Scatter", 3, 3, 1, scatter_batches}, {"Quantize", 3, 3, 1, quantize},
     {"Cumprod", 2, 2, 1, running_product}, {"Cummax", 1, 1, 2, running_max}, {"Cummin", 1, 1, 2, running_min}, {"ReduceLogSumExp", 2, 2, 1, log_sum_exp},
     {"Dot", 2, 2, 1, dot}, {"Cross", 2, 2, 1, cross}, {"Trace", 1, 1, 1, trace}, {"Qr", 1, 1, 2, orthogonal}, {"Svd", 1, 1, 3, singular_values},
     {"MatrixTriangularSolve", 2, 2, 1, triangular_solve}, {"Index", 4, 16, 1, index}, {"IndexPutV2", 5, 16, 1, index_put}, {"IndexFillD", 3, 3, 1, index_fill},

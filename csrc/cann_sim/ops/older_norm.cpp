@@ -58,6 +58,13 @@ void batch_update(Older& o) {
 void batch_infer(Older& o) {  // (x, scale, offset, mean, variance)
   normalize(o.out(0), floats(o.in(0)), floats(o.in(3)), floats(o.in(4)), floats(o.in(1)), floats(o.in(2)), o.real("epsilon", 1e-5));
 }
+void batch_norm(Older& o) {  // as batch_infer; with the statistics that were used as four further outputs
+  batch_infer(o);
+  for (size_t k = 1; k < 5; ++k) copy(o.out(k), o.in(k % 2 ? 3 : 4));
+}
+void check_batch_norm(Older& o) {
+  if (o.integer("is_training", 1)) o.refuse("it is not there for training");
+}
 void batch_infer_grad(Older& o) {  // (gradient, scale, variance)
   const Value dy = floats(o.in(0)), scale = floats(o.in(1)), variance = floats(o.in(2)), dx = empty(dy.shape(), mt::kFloat);
   const double epsilon = o.real("epsilon", 1e-5);
@@ -316,10 +323,51 @@ void add_layer_norm(Older& o) {  // (x1, x2, gamma, beta, bias?): y, mean, 1 / d
   if (x.numel() == o.out(3).numel()) store(o.out(3), x);
 }
 
+// Sums of two inputs with a factor of one, and the gradient of their layer norm.
+Value weighted_sum(const Value& x, const Value& y, double by) {
+  const Value sum = empty(x.shape(), mt::kFloat);
+  call_pointwise("add", mt::kFloat, {sum, y, x}, {number(by)});
+  return sum;
+}
+struct NormGrad { Value dx, dgamma, dbeta; };
+NormGrad layer_norm_grad(Older& o, const Value& dy, const Value& x, const Value& mean, const Value& rstd, const Value& gamma) {
+  const Rows rows(o, x, gamma);
+  NormGrad made{empty(x.shape(), mt::kFloat), empty(gamma.shape(), mt::kFloat), empty(gamma.shape(), mt::kFloat)};
+  const Sizes shape = gamma.shape();
+  call_kernel("native_layer_norm_backward", {made.dx, made.dgamma, made.dbeta, dy, x, mean, rstd, gamma, Value()}, {list(shape), none()});
+  return made;
+}
+// (dy, x1, x2, rstd, mean, gamma, dsum?): of x1 + x2, gamma and beta
+void add_layer_norm_grad(Older& o) {
+  const NormGrad made = layer_norm_grad(o, floats(o.in(0)), weighted_sum(o.in(1), o.in(2), 1), floats(o.in(4)), floats(o.in(3)), floats(o.in(5)));
+  copy(o.out(0), o.given(6) && o.in(6).numel() == made.dx.numel() ? weighted_sum(made.dx, floats(o.in(6)), 1) : made.dx);
+  store(o.out(1), made.dgamma);
+  store(o.out(2), made.dbeta);
+}
+void deep_norm(Older& o) {  // (x, gx, beta, gamma): mean, 1 / deviation and the layer norm of alpha * x + gx
+  const Value sum = weighted_sum(o.in(0), o.in(1), o.real("alpha", 0.3)), gamma = floats(o.in(3));
+  const Rows rows(o, sum, gamma);
+  const Value y = empty(sum.shape(), mt::kFloat), mean = empty({rows.count}, mt::kFloat), rstd = empty({rows.count}, mt::kFloat);
+  const Sizes shape = gamma.shape();
+  call_kernel("native_layer_norm", {y, mean, rstd, sum, gamma, floats(o.in(2))}, {list(shape), number(o.real("epsilon", 1e-6))});
+  store(o.out(0), mean);
+  store(o.out(1), rstd);
+  copy(o.out(2), y);
+}
+void deep_norm_grad(Older& o) {  // (dy, x, gx, gamma, mean, rstd): of x, gx, beta and gamma
+  const double alpha = o.real("alpha", 0.3);
+  const NormGrad made = layer_norm_grad(o, floats(o.in(0)), weighted_sum(o.in(1), o.in(2), alpha), floats(o.in(4)), floats(o.in(5)), floats(o.in(3)));
+  copy(o.out(0), zipped(made.dx.shape(), {made.dx}, [=](const float* v) { return alpha * v[0]; }));
+  copy(o.out(1), made.dx);
+  store(o.out(2), made.dbeta);
+  store(o.out(3), made.dgamma);
+}
+
 const OlderOps ops({
+    {"AddLayerNormGrad", 6, 7, 3, add_layer_norm_grad}, {"DeepNorm", 4, 4, 3, deep_norm}, {"DeepNormGrad", 6, 6, 4, deep_norm_grad},
     {"RmsNorm", 2, 2, 2, rms_norm}, {"AddRmsNorm", 3, 3, 3, add_rms_norm}, {"SyncBatchNormGatherStats", 5, 5, 4, gathered_stats}, {"RmsNormGrad", 4, 4, 2, rms_norm_grad}, {"AddLayerNorm", 4, 5, 4, add_layer_norm},
     {"BNTrainingReduce", 1, 1, 2, batch_sums}, {"BN3DTrainingReduce", 1, 1, 2, batch_sums}, {"BNTrainingUpdate", 7, 7, 5, batch_update},
-    {"BN3DTrainingUpdate", 7, 7, 5, batch_update}, {"BNInfer", 5, 5, 1, batch_infer}, {"BNInferGrad", 3, 3, 1, batch_infer_grad},
+    {"BN3DTrainingUpdate", 7, 7, 5, batch_update}, {"BNInfer", 5, 5, 1, batch_infer}, {"BatchNorm", 5, 5, 5, batch_norm, check_batch_norm}, {"BNInferGrad", 3, 3, 1, batch_infer_grad},
     {"BNTrainingUpdateGrad", 4, 4, 2, batch_update_grad}, {"BN3DTrainingUpdateGrad", 4, 4, 2, batch_update_grad},
     {"BNTrainingReduceGrad", 7, 7, 1, batch_reduce_grad}, {"BN3DTrainingReduceGrad", 7, 7, 1, batch_reduce_grad},
     {"GroupNormSwish", 3, 3, 3, group_norm}, {"GroupNormGrad", 5, 5, 3, group_norm_grad}, {"ReduceStdV2Update", 2, 2, 1, variance_around},

@@ -1,6 +1,8 @@
 // Steps of optimizers and of loss scaling, in place.
 #include "ops/pointwise.h"
+#include "ops/result.h"
 
+#include <algorithm>
 #include <cmath>
 
 namespace cann_sim {
@@ -193,6 +195,60 @@ void run_unscale(Run& run) {
   }
 }
 
+// ApplyAdamWQuant(var, grad, m, v, qmapM [256], qmapV [256], absmaxM, absmaxV, step, lr, beta1, beta2, weightDecay, eps,
+// gnormScale, quantMode, blockSize): m and v are places in their tables, whose numbers count in the absmax of their block;
+// `step` counts the steps that are done.
+void check_adamw_quant(const Call& c) {
+  expect_like(c, 0, {1});
+  expect_one_element(c, 8);
+  EXPECT(c.integer(16) == 256, "%s: blockSize %ld is not 256", c.name(), long(c.integer(16)));
+  const int64_t blocks = (c.tensor(0).numel() + 255) / 256;
+  for (int i : {2, 3}) {
+    expect_same_shape(c, i, 0);
+    EXPECT(c.tensor(i).dtype == ACL_UINT8, "%s: %s is %s, not of uint8", c.name(), c.row->args[i].name, describe(c.tensor(i)).c_str());
+    expect_shape(c, i + 2, {256});
+    expect_numel(c, i + 4, blocks);
+  }
+}
+// The place of the nearest number of a growing table; of numbers with a sign, one with the same sign.
+uint8_t nearest(const float* table, float x) {
+  const float* above = std::lower_bound(table, table + 256, x);
+  int64_t k = above - table;
+  if (k == 256 || (k && x - table[k - 1] <= table[k] - x)) --k;
+  if (table[0] < 0 && x * table[k] < 0) k += x > 0 ? 1 : -1;
+  return uint8_t(std::clamp<int64_t>(k, 0, 255));
+}
+void run_adamw_quant(Run& run) {
+  const Call& c = run.call;
+  auto wide = [&](int i) { return run.tensor(i).to(mt::kFloat).dense(); };
+  const Value param = wide(0), grad = wide(1), tables[] = {wide(4), wide(5)}, most[] = {wide(6), wide(7)};
+  const Value places[] = {run.tensor(2).dense(), run.tensor(3).dense()}, made[] = {empty(param.shape(), mt::kUInt8), empty(param.shape(), mt::kUInt8)};
+  const float step = float(item(run.tensor(8)) + 1), lr = float(c.number(9)), decay = float(c.number(12)), scale = float(c.number(14));
+  const float betas[] = {float(c.number(10)), float(c.number(11))}, root = std::sqrt(1 - std::pow(betas[1], step));
+  const float rate = lr * root / (1 - std::pow(betas[0], step)), eps = float(c.number(13)) * root;
+  for (int64_t begin = 0, n = param.numel(); begin < n; begin += 256) {
+    const int64_t end = std::min(begin + 256, n);
+    float states[2][256], largest[2] = {0, 0};
+    for (int64_t i = begin; i < end; ++i) {
+      const float g = grad.ptr<float>()[i] * scale, terms[] = {g, g * g};
+      for (int s = 0; s < 2; ++s) {
+        const float before = tables[s].ptr<float>()[places[s].ptr<uint8_t>()[i]] * most[s].ptr<float>()[begin / 256];
+        states[s][i - begin] = betas[s] * before + (1 - betas[s]) * terms[s];
+        largest[s] = std::max(largest[s], std::fabs(states[s][i - begin]));
+      }
+      float& w = param.ptr<float>()[i];
+      w = (w - rate * states[0][i - begin] / (std::sqrt(states[1][i - begin]) + eps)) * (1 - lr * decay);
+    }
+    for (int s = 0; s < 2; ++s) {
+      for (int64_t i = begin; i < end; ++i)
+        made[s].ptr<uint8_t>()[i] = nearest(tables[s].ptr<float>(), states[s][i - begin] / (largest[s] ? largest[s] : 1));
+      most[s].ptr<float>()[begin / 256] = largest[s];
+    }
+  }
+  copy(run.tensor(0), param);
+  for (int s = 0; s < 2; ++s) copy(run.tensor(2 + s), made[s]), copy(run.tensor(6 + s), most[s]);
+}
+
 // AmpUpdateScale(currentScale, growthTracker, foundInf, growthFactor, backoffFactor, growthInterval, updatedScale,
 // updatedGrowthTracker)
 void check_update_scale(const Call& c) {
@@ -218,6 +274,7 @@ const Op ops[] = {
     {"aclnnApplyAdamWV2", check_adamw, run_adamw},
     {"aclnnApplyAdam", check_adam_tensors, run_adam_tensors},
     {"aclnnApplyAdamW", check_adamw_tensors, run_adamw_tensors},
+    {"aclnnApplyAdamWQuant", check_adamw_quant, run_adamw_quant},
     {"aclnnApplyFusedEmaAdam", check_ema_adam, run_ema_adam},
     {"aclnnFusedAdamw", check_fused_adamw, run_fused_adamw},
     {"aclnnFusedSgd", check_fused_sgd, run_fused_sgd},

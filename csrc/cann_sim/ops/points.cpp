@@ -324,7 +324,25 @@ void background(Run& r) {
   copy(r.tensor(3), made);
 }
 
+// ---- (rgb [H, W, 3], alpha of H * W items, [frame [H, W, 3],] out): rgb * alpha / 255, over the frame; rounded to the nearest ---------
+template <bool over> void check_blend(const Call& c) {
+  const Sizes image = sizes_of(c.tensor(0));
+  EXPECT(image.back() == 3, "%s: rgb %s has no 3 channels", c.name(), describe(c.tensor(0)).c_str());
+  expect_numel(c, 1, image[0] * image[1]);
+  for (int i : {2, 2 + over}) expect_same_shape(c, i, 0);
+}
+template <bool over> void blend(Run& r) {
+  const Value rgb = floats(r, 0), alpha = floats(r, 1), frame = over ? floats(r, 2) : rgb, made = empty(rgb.shape(), mt::kUInt8);
+  for (int64_t i = 0, n = made.numel(); i < n; ++i) {
+    const float share = alpha.ptr<float>()[i / 3] / 255, under = over ? frame.ptr<float>()[i] * (1 - share) : 0;
+    made.ptr<uint8_t>()[i] = uint8_t(std::nearbyint(rgb.ptr<float>()[i] * share + under));
+  }
+  copy(r.tensor(2 + over), made);
+}
+
 const Op ops[] = {
+    {"aclnnMrgbaCustom", check_blend<false>, blend<false>},
+    {"aclnnBlendImagesCustom", check_blend<true>, blend<true>},
     {"aclnnThreeInterpolateBackward", check_three, three},
     {"aclnnChamferDistanceBackward", check_chamfer, chamfer},
     {"aclnnMultiScaleDeformableAttnFunction", check_deformable, deformable},

@@ -92,7 +92,8 @@ void run_add(Run& r) {
   copy(out, pointwise("add", mt::kFloat, {out, y}, {integer(1)}));
 }
 
-// ---- (x1 [B, M, K], x2 [B, K, N] int8, x1Scale [B, M], x2Scale [N], …, dims, keepDims, out): added over the batch ------------------------------
+// ---- (x1 [B, M, K], x2 [B, K, N] int8, x1Scale [B, M], x2Scale [N], …, dims, keepDims, out): added over the batch
+// dims is not read, as CANN does not: torch_npu 2.13 fills it from a list that has ended.
 void check_sum(const Call& c) {
   const TensorMeta &a = c.tensor(0), &b = c.tensor(1);
   if (a.dtype != ACL_INT8 || b.dtype != ACL_INT8) refuse(561003, "%s is computed with int8", c.name());
@@ -100,7 +101,6 @@ void check_sum(const Call& c) {
     if (has(c, i)) refuse(561003, "%s with %s is not computed", c.name(), c.row->args[i].name);
   EXPECT(!c.integer(9) && !c.integer(10) && !c.integer(13), "%s: transposeX1 %ld, transposeX2 %ld, keepDims %ld; all are 0", c.name(), c.integer(9),
          c.integer(10), c.integer(13));
-  EXPECT(c.ints(12).size() == 1 && wrap_dim(c.ints(12)[0], 3) == 0, "%s: dims %ld of %ld, expected dim 0", c.name(), c.ints(12)[0], c.ints(12).size());
   EXPECT(a.ndim == 3 && b.ndim == 3 && a.sizes[0] == b.sizes[0] && a.sizes[2] == b.sizes[1], "%s: x1 %s and x2 %s cannot be multiplied", c.name(),
          describe(a).c_str(), describe(b).c_str());
   expect_shape(c, 2, {a.sizes[0], a.sizes[1]});

@@ -1,6 +1,7 @@
 // Recurrent networks of several layers and directions, LSTM and GRU, and their gradients; and one LSTM cell.
 #include <algorithm>
 
+#include "ops/attention.h"  // argument()
 #include "ops/rnn.h"
 
 namespace cann_sim {
@@ -36,16 +37,19 @@ Net net_at(const Call& c, const Places& at) {
   }
   return net;
 }
-Net net_at(Run& run, const Places& at) {
-  Net net = net_at(run.call, at);
-  if (!run.given(at.batch_sizes)) return net;
-  const Value sizes = run.tensor(at.batch_sizes).to(mt::kInt64).dense();
+// The steps that sequences have, of which argument i counts those of each step.
+void live_steps(Run& run, int i, Net& net) {
+  const Value sizes = run.tensor(i).to(mt::kInt64).dense();
   const int64_t* n = sizes.ptr<int64_t>();
   for (int64_t t = 0; t < net.steps; ++t) {
     if (n[t] < 1 || n[t] > (t ? n[t - 1] : net.batch))
       throw DeviceFault(ACL_ERROR_RT_AICPU_EXCEPTION, std::string(run.call.name()) + ": batchSizes must not grow, from at most the batch to 1");
     for (int64_t b = 0; b < net.batch; ++b) net.live.push_back(b < n[t]);
   }
+}
+Net net_at(Run& run, const Places& at) {
+  Net net = net_at(run.call, at);
+  if (run.given(at.batch_sizes)) live_steps(run, at.batch_sizes, net);
   return net;
 }
 void expect_sizes(const Call& c, const TensorMeta& t, const Sizes& sizes, const char* what) {
@@ -267,7 +271,58 @@ void run_cell_backward(Run& run) {
   if (run.call.integer(5)) copy(run.tensor(8), column_sums(dx));
 }
 
+// ---- one layer in one or two directions: (x [steps, batch, inputs], initH, initC, weights and biases of a direction and of the other,
+// [batchSize?,] numLayers, isbias, batchFirst, bidirection, [packed,] y, lastH, lastC) ----------------------------------------------
+struct Layer {
+  int numbers, y;  // where numLayers and the results lie
+  Net net;
+  explicit Layer(const Call& c)
+      : numbers(argument(c, {"numLayers"})), y(argument(c, {"yOut"})),
+        net{c.integer(numbers + 1) != 0, c.integer(numbers + 3) != 0, false, 1, c.tensor(0).sizes[0], c.tensor(0).sizes[1], c.tensor(4).sizes[1]} {}
+};
+void check_layer(const Call& c) {
+  const Layer at(c);
+  const Net& net = at.net;
+  EXPECT(c.integer(at.numbers) == 1 && !c.integer(at.numbers + 2), "%s: CANN computes one layer, whose batch is not first", c.name());
+  if (at.y > at.numbers + 4) {
+    EXPECT(!c.integer(at.numbers + 4) || c.given(11), "%s: packed needs batchSizeOptional", c.name());
+    if (c.integer(at.numbers + 4)) expect_numel(c, 11, net.steps);
+  }
+  for (int d = 0; d < net.directions(); ++d) {
+    const int first = d ? 7 : 3;
+    EXPECT(c.given(first) && c.given(first + 1), "%s: %s is not given", c.name(), c.row->args[first].name);
+    expect_shape(c, first, {4 * net.width, c.tensor(0).sizes[2]});
+    expect_shape(c, first + 1, {4 * net.width, net.width});
+    for (int i : {d ? 9 : 5, d ? 10 : 6})
+      if (net.bias) {
+        EXPECT(c.given(i), "%s: isbias needs %s", c.name(), c.row->args[i].name);
+        expect_shape(c, i, {4 * net.width});
+      }
+  }
+  expect_shape(c, at.y, {net.steps, net.batch, net.directions() * net.width});
+  for (int i : {1, 2, at.y + 1, at.y + 2}) expect_shape(c, i, {net.directions(), net.batch, net.width});
+}
+void run_layer(Run& run) {
+  Layer at(run.call);
+  if (at.y > at.numbers + 4 && run.call.integer(at.numbers + 4)) live_steps(run, 11, at.net);
+  const Net& net = at.net;
+  const Value x = wide(run.tensor(0)), y = empty({net.steps, net.batch, net.directions() * net.width}, mt::kFloat);
+  for (int d = 0; d < net.directions(); ++d) {
+    const int first = d ? 7 : 3, biases = d ? 9 : 5;
+    Weights w{wide(run.tensor(first)), wide(run.tensor(first + 1)), {}, {}};
+    if (net.bias) w.input_bias = wide(run.tensor(biases)), w.hidden_bias = wide(run.tensor(biases + 1));
+    const std::vector<Value> given{run.tensor(1), run.tensor(2)}, save = saved_for(Lstm::kSaved, net);
+    std::vector<Value> state{initial(given, 0, d, net), initial(given, 1, d, net)};
+    run_direction<Lstm>(net, x, w, d == 1, state, save);
+    copy(y.narrow(2, d * net.width, net.width), without_dead_steps(net, save[Lstm::kHidden]));
+    for (int s = 0; s < 2; ++s) copy(run.tensor(at.y + 1 + s).select(0, d), state[s]);
+  }
+  copy(run.tensor(at.y), y);
+}
+
 const Op ops[] = {
+    {"aclnnBidirectionLSTM", check_layer, run_layer},
+    {"aclnnBidirectionLSTMV2", check_layer, run_layer},
     {"aclnnThnnFusedLstmCell", check_cell, run_cell},
     {"aclnnThnnFusedLstmCellBackward", check_cell_backward, run_cell_backward},
     {"aclnnLSTM", check_lstm, run_lstm},

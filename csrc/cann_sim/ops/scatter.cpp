@@ -208,10 +208,29 @@ template <int out> void check_index_add(const Call& c) {
   expect_computes(c, 0);
   check_out(c, out);
 }
+// An index of several dims has a row of source, of as many dims more, for each item: torch_npu's gradient of npu_gather_sparse_index.
+bool has_rows_of_index(const Call& c) {
+  const TensorMeta &self = c.tensor(0), &index = c.tensor(2), &source = c.tensor(3);
+  if (index.ndim < 2 || wrap_dim(c.integer(1), self.ndim) != 0 || source.ndim != index.ndim + self.ndim - 1) return false;
+  return std::equal(index.sizes, index.sizes + index.ndim, source.sizes) &&
+         std::equal(self.sizes + 1, self.sizes + self.ndim, source.sizes + index.ndim);
+}
+void check_index_add_rows(const Call& c) {
+  if (!has_rows_of_index(c)) return check_index_add<6>(c);
+  expect_same_dtype(c, 0, 3);
+  expect_computes(c, 0);
+  check_out(c, 6);
+}
 void index_add(Run& r, int at) {
-  Value out = copied(r, at), source = r.tensor(3);
+  Value out = copied(r, at), source = r.tensor(3), index = r.tensor(2);
   if (source.numel() == 0) return;
-  call_kernel("index_add", {out, r.tensor(2), source}, {integer(r.call.integer(1)), scalar(r.call.scalar(4))});
+  if (index.ndim > 1) {
+    Sizes rows = out.shape();
+    rows[0] = index.numel();
+    index = index.dense().reshape({index.numel()});
+    source = source.dense().reshape(rows);
+  }
+  call_kernel("index_add", {out, index, source}, {integer(r.call.integer(1)), scalar(r.call.scalar(4))});
 }
 
 // ---- index_copy(selfRef, dim, index, source [, outRef]) -----------------------------------------------------------
@@ -336,7 +355,7 @@ const Op ops[] = {
     {"aclnnInplaceQuantScatter", check_quant_scatter, quant_scatter},
     {"aclnnInplaceQuantScatterV2", check_quant_scatter, quant_scatter},
     {"aclnnIndexAdd", check_index_add<5>, [](Run& r) { index_add(r, 5); }},
-    {"aclnnIndexAddV2", check_index_add<6>, [](Run& r) { index_add(r, 6); }},
+    {"aclnnIndexAddV2", check_index_add_rows, [](Run& r) { index_add(r, 6); }},
     {"aclnnIndexCopy", check_index_copy_out, [](Run& r) { index_copy(r, copied(r, 4)); }},
     {"aclnnInplaceIndexCopy", check_index_copy, [](Run& r) { index_copy(r, r.tensor(0)); }},
     {"aclnnIndexFillTensor", check_listed_out, [](Run& r) { index_fill(r, copied(r, 4), listed(r.call)); }},

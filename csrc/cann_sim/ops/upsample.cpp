@@ -82,22 +82,18 @@ void check_upsample(const Call& c) {
   expect_shape(c, u.backward ? 0 : at.out, large);
 }
 
-// A client that has no scale passes 0 or 1: a scale counts only where it gives the output's size.
-mt::Attr scale_of(double scale, int64_t in, int64_t out) {
-  bool real = scale > 0 && std::floor(double(in) * scale + 1e-4) == double(out);
-  return real ? number(scale) : none();
-}
+// A client that has no scale passes 0 or 1: 1 counts only where the sizes are equal, which no scale says as well.
+mt::Attr scale_of(double scale) { return scale > 0 && scale != 1 ? number(scale) : none(); }
 void upsample(Run& r) {
   const Call& c = r.call;
   const Upsample& u = upsample_of(c);
   Layout at(c, u);
   Value from = r.tensor(0), to = r.tensor(at.out);
-  const Value &small = u.backward ? to : from, &large = u.backward ? from : to;
   std::vector<mt::Attr> attrs{list_of(c, 1)};
   if (u.backward) attrs.push_back(list_of(c, 2));
   if (at.align >= 0) attrs.push_back(integer(c.integer(at.align)));
   for (int d = 0; d < u.dims; ++d)
-    attrs.push_back(at.scales < 0 ? none() : scale_of(c.number(at.scales + d), small.size(2 + d), large.size(2 + d)));
+    attrs.push_back(at.scales < 0 ? none() : scale_of(c.number(at.scales + d)));
   call_kernel(u.kernel, {to, from}, attrs);
 }
 

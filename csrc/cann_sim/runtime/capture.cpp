@@ -50,6 +50,7 @@ uint64_t Capture::next_serial = 1;
 struct CapturePoint {                             // an event recorded into a capture
   uint64_t serial;
   Progress before;
+  uint64_t number;                                // of the record, for printing
 };
 
 namespace {
@@ -237,7 +238,9 @@ bool capture_record(Stream& s, Event& e, int* code) {
                  s.id);
     return true;
   }
-  e.captured = std::make_shared<CapturePoint>(CapturePoint{c->serial, c->progress[&s]});
+  static uint64_t records = 0;                    // guarded by capture_mutex()
+  e.captured = std::make_shared<CapturePoint>(CapturePoint{c->serial, c->progress[&s], ++records});
+  c->graph->note(s.id, "EVENT_RECORD_" + std::to_string(records));
   return true;
 }
 
@@ -260,6 +263,7 @@ bool capture_wait(Stream& s, Event& e, int* code) {
     if (!here) there->join(&s);
     Progress& mine = there->progress[&s];
     for (auto& p : e.captured->before) mine[p.first] = std::max(mine[p.first], p.second);
+    there->graph->note(s.id, "EVENT_WAIT_" + std::to_string(e.captured->number));
   }
   return true;
 }

@@ -16,7 +16,7 @@ struct Region {
   uint64_t src_bytes() const { return height ? src_pitch * (height - 1) + width : 0; }
 };
 
-bool on_device(const void* p) { return client_range().owns(p); }
+bool on_device(const void* p) { return is_device_address(p); }
 
 void move(const Region& r) {
   Pins pins;

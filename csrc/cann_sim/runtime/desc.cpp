@@ -214,7 +214,7 @@ aclError aclSetTensorConst(aclTensorDesc* desc, void* dataBuffer, size_t length)
   CANN_ENTRY("aclSetTensorConst");
   aclTensorDesc* d = find_desc(desc, "aclSetTensorConst");
   if (!d) return ACL_ERROR_INVALID_PARAM;
-  if (!dataBuffer || !length || client_range().owns(dataBuffer))
+  if (!dataBuffer || !length || is_device_address(dataBuffer))
     return fail(ACL_ERROR_INVALID_PARAM, "aclSetTensorConst: expected host memory with a length above 0");
   auto bytes = static_cast<const char*>(dataBuffer);
   d->constant.assign(bytes, bytes + length);

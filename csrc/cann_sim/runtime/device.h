@@ -40,6 +40,8 @@ struct Device {
   std::atomic<uint64_t> peak{0};
   std::atomic<bool> lost{false};
   std::atomic<int32_t> saturation{1};
+  std::atomic<uint64_t> launches{0};  // tasks that were queued
+  std::atomic<const void*> launcher{nullptr};  // of the last of them: an address of the thread's own
   uint32_t core_limit[2] = {0, 0};    // cube and vector cores for the ops; 0: all
 };
 std::mutex& devices_mutex();          // guards set_count, primary, peers, and every context's list of streams

@@ -41,6 +41,40 @@ class ReplayTask final : public ControlTask {
   std::vector<Source> sources_;
 };
 
+// A graph as a trace: its tasks one after the other, each of one microsecond, with the records and waits between streams.
+class Drawing {
+ public:
+  Drawing(FILE* file, uint32_t graph) : file_(file), graph_(graph) { fprintf(file_, "[\n"); }
+  void add(const char* name, const char* type, int stream) {
+    fprintf(file_,
+            "%s{\"name\": \"%s\", \"ph\": \"X\", \"pid\": %u, \"tid\": \"stream%d\", \"ts\": %zu.0, \"dur\": 1.0, \"args\": "
+            "{\"Model Id\": %u, \"Stream Id\": %d, \"Task Id\": %zu, \"Task Type\": \"%s\"}}",
+            count_ ? ",\n" : "", name, graph_, stream, count_, graph_, stream, count_, type);
+    ++count_;
+  }
+  void end() { fprintf(file_, "\n]\n"); }
+
+ private:
+  FILE* const file_;
+  const uint32_t graph_;
+  size_t count_ = 0;
+};
+
+void draw(FILE* file, GraphBody& graph) {
+  Drawing drawing(file, graph.id);
+  const std::vector<GraphBody::Node> nodes = graph.list();
+  const std::vector<GraphBody::Note> notes = graph.notes();
+  auto note = notes.begin();
+  for (size_t i = 0; i <= nodes.size(); ++i) {
+    for (; note != notes.end() && note->before <= i; ++note) {
+      const std::string type = note->text.substr(0, note->text.rfind('_'));
+      drawing.add(note->text.c_str(), type.c_str(), note->stream);
+    }
+    if (i < nodes.size()) drawing.add(nodes[i].task->name(), "KERNEL", nodes[i].stream);
+  }
+  drawing.end();
+}
+
 Graph* find_graph(aclmdlRI handle, const char* function, int* code) {
   if (!handle) return *code = fail(ACL_ERROR_INVALID_PARAM, "%s: modelRI is NULL", function), nullptr;
   Graph* found = is_forked_child() ? nullptr : graphs().get(handle);
@@ -87,6 +121,16 @@ Task* GraphBody::take(size_t node) {
 std::vector<GraphBody::Node> GraphBody::list() {
   std::lock_guard<std::mutex> hold(mutex_);
   return nodes_;
+}
+
+void GraphBody::note(int stream, std::string text) {
+  std::lock_guard<std::mutex> hold(mutex_);
+  notes_.push_back({nodes_.size(), stream, std::move(text)});
+}
+
+std::vector<GraphBody::Note> GraphBody::notes() {
+  std::lock_guard<std::mutex> hold(mutex_);
+  return notes_;
 }
 
 void GraphBody::replay(Stream& worker) {
@@ -208,14 +252,7 @@ aclError aclmdlRIDebugJsonPrint(aclmdlRI modelRI, const char* path, uint32_t fla
   if (!g) return code;
   FILE* file = fopen(path, "w");
   if (!file) return fail(ACL_ERROR_RT_FILE_OPEN, "aclmdlRIDebugJsonPrint: cannot write %s", path);
-  fprintf(file, "[\n");
-  const char* comma = "";
-  for (const GraphBody::Node& n : g->body->list()) {
-    fprintf(file, "%s{\"name\": \"%s\", \"ph\": \"X\", \"pid\": %u, \"tid\": %d}", comma, n.task->name(), g->body->id,
-            n.stream);
-    comma = ",\n";
-  }
-  fprintf(file, "\n]\n");
+  draw(file, *g->body);
   fclose(file);
   return 0;
 }

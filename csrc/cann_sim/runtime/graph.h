@@ -22,6 +22,14 @@ class GraphBody {
   Task* take(size_t node);                       // one reference more
   void replay(Stream& worker);
   std::vector<Node> list();                      // for printing; the graph keeps the tasks alive
+  // What orders the captured streams and is no task of a replay: records and waits of events, for printing.
+  struct Note {
+    size_t before;                               // the node it comes before
+    int stream;
+    std::string text;
+  };
+  void note(int stream, std::string text);
+  std::vector<Note> notes();
 
   const uint32_t id;
   std::atomic<bool> capturing{true};
@@ -34,6 +42,7 @@ class GraphBody {
   std::vector<std::shared_ptr<Condition>> conditions_;
   std::mutex replaying_;                         // a task object runs in one replay at a time
   std::vector<Node> nodes_;
+  std::vector<Note> notes_;
 };
 
 struct Graph {                                   // aclmdlRI

@@ -1,4 +1,6 @@
-// Pinned host memory: allocated, registered, looked up; and what is known of any pointer.
+// Pinned host memory: allocated, registered, mapped to reserved addresses, looked up; and what is known of any pointer.
+#include <sys/mman.h>
+
 #include <cstdlib>
 #include <shared_mutex>
 
@@ -13,10 +15,12 @@ struct Pinned {
   bool registered;                    // by aclrtHostRegister: the memory is the client's
   int mappings = 0;                   // registrations of memory that aclrtMallocHost gave
   bool mapped = false;                // ops reach it: it has a device address, which is its own
+  bool reserved = false;              // by aclrtMapMem, at an address that was reserved
 };
 struct Registry {
   std::shared_mutex mutex;
   std::map<uintptr_t, Pinned> all;
+  std::atomic<size_t> reserved{0};    // of them
 
   std::map<uintptr_t, Pinned>::iterator at(uintptr_t p) {
     auto i = all.upper_bound(p);
@@ -54,7 +58,7 @@ int release_host(void* p, const char* function) {
   {
     std::unique_lock<std::shared_mutex> hold(r.mutex);
     auto i = r.all.find(reinterpret_cast<uintptr_t>(p));
-    if (i == r.all.end() || i->second.registered)
+    if (i == r.all.end() || i->second.registered || i->second.reserved)
       return fail(ACL_ERROR_RT_PARAM_INVALID, "%s: %p was not allocated with aclrtMallocHost, or is already freed",
                   function, p);
     size = i->second.size;
@@ -68,7 +72,7 @@ int release_host(void* p, const char* function) {
 int register_host(void* p, uint64_t size, bool mapped, const char* function) {
   if (!p || !size) return fail(ACL_ERROR_INVALID_PARAM, "%s: %s", function, p ? "size is 0" : "ptr is NULL");
   if (!current_context()) return ACL_ERROR_RT_CONTEXT_NULL;
-  if (client_range().owns(p)) return fail(ACL_ERROR_RT_PARAM_INVALID, "%s: %p is a device address", function, p);
+  if (is_device_address(p)) return fail(ACL_ERROR_RT_PARAM_INVALID, "%s: %p is a device address", function, p);
   Registry& r = registry();
   std::unique_lock<std::shared_mutex> hold(r.mutex);
   auto begin = reinterpret_cast<uintptr_t>(p);
@@ -102,6 +106,40 @@ bool is_mapped(const void* p, size_t bytes) {
   auto begin = reinterpret_cast<uintptr_t>(p);
   auto i = r.at(begin);
   return i != r.all.end() && i->second.mapped && bytes <= i->first + i->second.size - begin;
+}
+
+bool is_device_address(const void* p) {
+  if (!client_range().owns(p)) return false;
+  Registry& r = registry();
+  if (!r.reserved.load(std::memory_order_relaxed)) return true;
+  std::shared_lock<std::shared_mutex> hold(r.mutex);
+  auto i = r.at(reinterpret_cast<uintptr_t>(p));
+  return i == r.all.end() || !i->second.reserved;
+}
+
+bool map_host_memory(uintptr_t base, uint64_t size, int file, uint64_t offset) {
+  void* at = reinterpret_cast<void*>(base);
+  if (mmap(at, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file, static_cast<off_t>(offset)) == MAP_FAILED) return false;
+  Registry& r = registry();
+  std::unique_lock<std::shared_mutex> hold(r.mutex);
+  Pinned& made = r.all[base] = {size, false, 0, true};
+  made.reserved = true;
+  ++r.reserved;
+  hold.unlock();
+  if (following_order()) note_allocation(base, size, true);
+  return true;
+}
+
+void unmap_host_memory(uintptr_t base, uint64_t size) {
+  Registry& r = registry();
+  {
+    std::unique_lock<std::shared_mutex> hold(r.mutex);
+    r.all.erase(base);
+    --r.reserved;
+  }
+  void* at = reinterpret_cast<void*>(base);
+  if (following_order()) note_host_memory_gone("aclrtUnmapMem", at, size);
+  mmap(at, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
 }
 
 void count_pinned(size_t* count, uint64_t* bytes) {
@@ -187,7 +225,7 @@ aclError aclrtPointerGetAttributes(const void* ptr, aclrtPtrAttributes* attribut
   if (find_allocation(ptr, &base, &found)) {
     attributes->location = {static_cast<uint32_t>(found.device->id), ACL_MEM_LOCATION_TYPE_DEVICE};
     attributes->pageSize = static_cast<uint32_t>(found.huge ? kHugePage : kPage);
-  } else if (client_range().owns(ptr)) {
+  } else if (is_device_address(ptr)) {
     return fail(ACL_ERROR_RT_PARAM_INVALID, "aclrtPointerGetAttributes: %p is a device address that is not allocated",
                 ptr);
   } else {

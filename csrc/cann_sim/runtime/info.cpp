@@ -1,9 +1,12 @@
 // What CANN and a device tell of themselves: versions, SoC, capabilities, use; and the sizes of data types.
+#include <strings.h>
+
 #include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 
+#include "runtime/guard.h"
 #include "runtime/memory.h"
 #include "runtime/stream.h"
 
@@ -20,9 +23,22 @@ int null_argument(const char* function, const char* name) {
   return fail(ACL_ERROR_INVALID_PARAM, "%s: %s is NULL", function, name);
 }
 
+// The version of the driver that came with a CANN: clients have features that they take up from one on. Without
+// CANN_SIM_VERSION everything is there, and the driver the newest.
+const char* driver_version() {
+  static const struct {
+    int cann;
+    const char* driver;
+  } kDrivers[] = {{800, "24.1.0"}, {801, "25.0.RC1"}, {802, "25.2.0"}, {803, "25.3.RC1"}, {805, "25.5.0"}};
+  if (!settings().version_is_set) return "26.0.RC1";
+  const char* found = kDrivers[0].driver;
+  for (const auto& pair : kDrivers)
+    if (pair.cann <= parse_version(settings().version.c_str())) found = pair.driver;
+  return found;
+}
+
 // "8.5.0" and "8.5.RC1.alpha001": major, minor, release, patch.
-void version_part(int which, char* out, size_t room) {
-  const char* at = settings().version.c_str();
+void version_part(int which, char* out, size_t room, const char* at = settings().version.c_str()) {
   for (int i = 0; i < which && at; ++i) at = strchr(at, '.') ? strchr(at, '.') + 1 : nullptr;
   size_t n = at ? strcspn(at, ".") : 0;
   snprintf(out, room, "%.*s", static_cast<int>(n), at ? at : "");
@@ -55,18 +71,20 @@ aclError aclsysGetCANNVersion(aclCANNPackageName name, aclCANNPackageVersion* ve
   if (name < ACL_PKG_NAME_CANN || name > ACL_PKG_NAME_DRIVER)
     return fail(ACL_ERROR_INVALID_PARAM, "aclsysGetCANNVersion: %d is not a package", name);
   *version = {};
-  snprintf(version->version, sizeof version->version, "%s", settings().version.c_str());
-  version_part(0, version->majorVersion, sizeof version->majorVersion);
-  version_part(1, version->minorVersion, sizeof version->minorVersion);
-  version_part(2, version->releaseVersion, sizeof version->releaseVersion);
-  version_part(3, version->patchVersion, sizeof version->patchVersion);
+  const char* text = name == ACL_PKG_NAME_DRIVER ? driver_version() : settings().version.c_str();
+  snprintf(version->version, sizeof version->version, "%s", text);
+  version_part(0, version->majorVersion, sizeof version->majorVersion, text);
+  version_part(1, version->minorVersion, sizeof version->minorVersion, text);
+  version_part(2, version->releaseVersion, sizeof version->releaseVersion, text);
+  version_part(3, version->patchVersion, sizeof version->patchVersion, text);
   return 0;
 }
 
 aclError aclsysGetVersionStr(char* pkgName, char* versionStr) {
   CANN_ENTRY("aclsysGetVersionStr");
   if (!pkgName || !versionStr) return null_argument("aclsysGetVersionStr", pkgName ? "versionStr" : "pkgName");
-  snprintf(versionStr, ACL_PKG_VERSION_MAX_SIZE, "%s", settings().version.c_str());  // the size that CANN documents
+  const char* text = strcasecmp(pkgName, "driver") ? settings().version.c_str() : driver_version();
+  snprintf(versionStr, ACL_PKG_VERSION_MAX_SIZE, "%s", text);  // the size that CANN documents
   return 0;
 }
 

@@ -227,7 +227,7 @@ Pins::~Pins() {
 void* Pins::resolve(const void* p, size_t bytes) {
   if (!p && !bytes) return nullptr;
   Device* owner = nullptr;
-  if (!client_range().owns(p) && is_mapped(p, bytes)) return const_cast<void*>(p);
+  if (!is_device_address(p) && is_mapped(p, bytes)) return const_cast<void*>(p);
   if (!look_up(reinterpret_cast<uintptr_t>(p), bytes, &owner))
     throw DeviceFault(ACL_ERROR_RT_AICORE_EXCEPTION, describe_memory(p, bytes));
   Stream* worker = Stream::of_this_worker();
@@ -240,7 +240,7 @@ void* Pins::resolve(const void* p, size_t bytes) {
 
 bool is_device_memory(const void* p, size_t bytes) {
   Device* owner;
-  if (!client_range().owns(p)) return is_mapped(p, bytes);
+  if (!is_device_address(p)) return is_mapped(p, bytes);
   return look_up(reinterpret_cast<uintptr_t>(p), bytes, &owner);
 }
 

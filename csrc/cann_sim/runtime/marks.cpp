@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <map>
 #include <vector>
 
@@ -32,7 +33,7 @@ std::string for_json(std::string text) {
   return text;
 }
 
-void trace_host(const std::string& text, int64_t begin) { trace_task(text.c_str(), -1, 0, begin, now_ns()); }
+void trace_host(const std::string& text, int64_t begin, int64_t end) { trace_task(text.c_str(), -1, 0, begin, end); }
 
 class MarkTask final : public ControlTask {
  public:
@@ -71,7 +72,8 @@ int pop(const char* function) {
 void mark_instant(const std::string& text, aclrtStream stream) {
   if (!tracing()) return;
   const std::string clean = for_json(text);
-  trace_host(clean, now_ns());
+  const int64_t now = now_ns();
+  trace_host(clean, now, now);
   if (stream) enqueue(stream, new MarkTask(clean));
 }
 
@@ -87,7 +89,7 @@ bool end_range(uint64_t id) {
   std::lock_guard<std::mutex> hold(r.mutex);
   auto found = r.open.find(id);
   if (found == r.open.end()) return false;
-  if (tracing()) trace_host(found->second.text, found->second.begin);
+  if (tracing()) trace_host(found->second.text, found->second.begin, now_ns());
   r.open.erase(found);
   return true;
 }
@@ -166,21 +168,32 @@ aclError aclprofRangeStop(uint32_t rangeId) {
   return fail(ACL_ERROR_INVALID_PARAM, "aclprofRangeStop: range %u is not open", rangeId);
 }
 
-// Features beyond the basic ones: none. The list is what a client may look at, for as many entries as there are.
 namespace {
 
-int list_no_features(size_t* featuresSize, void** featuresData, const char* function) {
+// A feature of profiling as clients read it, who declare the record and its inner one with a virtual destructor each: the
+// pointers to their tables of functions are looked at by nobody.
+struct Feature {
+  const void* table = nullptr;
+  char name[64];
+  const void* inner_table = nullptr;
+  char compatible[16] = "1", version[16] = "1", component[16] = "all", component_version[16] = "all", log[128] = "cann_sim";
+};
+static_assert(sizeof(Feature) == 272);
+Feature features[] = {{nullptr, "ATTR"}, {nullptr, "MemoryAccess"}, {nullptr, "AICORE_SHAPE"}};
+
+int list_features(size_t* featuresSize, void** featuresData, const char* function) {
   if (!featuresSize || !featuresData) return fail(ACL_ERROR_INVALID_PARAM, "%s: an output is NULL", function);
-  *featuresSize = 0;
+  *featuresSize = std::size(features);
+  *featuresData = features;
   return 0;
 }
 
 }  // namespace
 
 CANN_ABI aclError aclprofGetSupportedFeatures(size_t* featuresSize, void** featuresData) {
-  return list_no_features(featuresSize, featuresData, "aclprofGetSupportedFeatures");
+  return list_features(featuresSize, featuresData, "aclprofGetSupportedFeatures");
 }
 CANN_ABI aclError aclprofGetSupportedFeaturesV2(size_t* featuresSize, void** featuresData) {
-  return list_no_features(featuresSize, featuresData, "aclprofGetSupportedFeaturesV2");
+  return list_features(featuresSize, featuresData, "aclprofGetSupportedFeaturesV2");
 }
 CANN_ABI aclError aclprofRegisterDeviceCallback() { return 0; }

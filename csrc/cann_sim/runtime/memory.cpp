@@ -193,7 +193,7 @@ std::shared_ptr<Physical> share_pages(uintptr_t base, uint64_t* offset) {
   aclrtPhysicalMemProp prop = {};
   prop.memAttr = ACL_HBM_MEM_HUGE;
   prop.location = {static_cast<uint32_t>(a.device->id), ACL_MEM_LOCATION_TYPE_DEVICE};
-  shared = make_physical(*a.device, round_up(size, kHugePage), prop, 0);  // it is charged as an allocation
+  shared = make_physical(a.device, round_up(size, kHugePage), prop, 0);  // it is charged as an allocation
   if (!shared) return nullptr;
   const char* from = worker_address(reinterpret_cast<void*>(pages));
   for (uint64_t done = 0; done < size;) {
@@ -272,9 +272,10 @@ aclError aclrtMallocForTaskScheduler(void** devPtr, size_t size, aclrtMemMallocP
 }
 
 // A card has mostly done what was queued by the time that a client's free arrives: its tasks take microseconds, ours more. So they
-// get a moment; a client that counts on it is found by CANN_SIM_CHECK=memory, delay mode and CANN_SIM_STRICT, which do without.
+// get a moment, and so does a thread that has still to queue what the client told it (torch_npu's). A client that counts on it is
+// found by CANN_SIM_CHECK=memory, delay mode and CANN_SIM_STRICT, which do without.
 static void give_the_device_a_moment(void* freed) {
-  constexpr int kMomentMs = 20;
+  constexpr int kMomentMs = 100;
   const Settings& set = settings();
   if (set.mode != Mode::normal || set.strict || set.checks() || is_forked_child()) return;
   uintptr_t base;

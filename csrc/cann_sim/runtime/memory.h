@@ -49,6 +49,11 @@ size_t count_reservations();
 
 // ---- pinned host memory (host_memory.cpp)
 bool is_pinned(const void* p, size_t bytes);
+// Whether only the device reaches it: an address of client_range() that no host memory is mapped to.
+bool is_device_address(const void* p);
+// Maps pages of a file to reserved addresses, for the host and for ops alike; and takes them away. False: the host refuses.
+bool map_host_memory(uintptr_t base, uint64_t size, int file, uint64_t offset);
+void unmap_host_memory(uintptr_t base, uint64_t size);
 bool is_mapped(const void* p, size_t bytes);  // host memory that ops reach at its own address (aclrtHostRegister)
 void count_pinned(size_t* count, uint64_t* bytes);
 

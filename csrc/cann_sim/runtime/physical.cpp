@@ -35,9 +35,9 @@ struct DeviceFile {
 };
 
 std::mutex files_mutex;
-DeviceFile& file_of(const Device& d) {
+DeviceFile& file_of(const Device* d) {
   static auto& all = *new std::map<const Device*, DeviceFile>;
-  return all[&d];
+  return all[d];
 }
 
 }  // namespace
@@ -55,13 +55,13 @@ PhysicalHandle* find_physical(aclrtDrvMemHandle handle, const char* function, in
   return found;
 }
 
-std::shared_ptr<Physical> make_physical(Device& d, uint64_t size, const aclrtPhysicalMemProp& prop,
+std::shared_ptr<Physical> make_physical(Device* d, uint64_t size, const aclrtPhysicalMemProp& prop,
                                         uint64_t charged) {
   std::lock_guard<std::mutex> hold(files_mutex);
   DeviceFile& f = file_of(d);
   uint64_t offset;
   if (!f.take(size, &offset)) return nullptr;
-  return std::make_shared<Physical>(&d, size, f.file, offset, prop, true, charged);
+  return std::make_shared<Physical>(d, size, f.file, offset, prop, true, charged);
 }
 
 Physical::~Physical() {
@@ -70,9 +70,9 @@ Physical::~Physical() {
     close(file);
     return;
   }
-  discharge(*device, charged);
+  if (device) discharge(*device, charged);
   std::lock_guard<std::mutex> hold(files_mutex);
-  file_of(*device).taken.erase(offset);
+  file_of(device).taken.erase(offset);
   // The pages go back to the host. An importer that still maps them sees zeros from here on.
   fallocate(file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset), static_cast<off_t>(size));
 }

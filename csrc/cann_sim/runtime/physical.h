@@ -1,4 +1,5 @@
-// Physical memory: ranges of one memfd a device, so that they can be mapped anywhere, by other processes too.
+// Physical memory: ranges of one memfd a device, and of one of the host, so that they can be mapped anywhere, by other
+// processes too.
 #pragma once
 #include "runtime/memory.h"
 
@@ -8,7 +9,7 @@ struct Physical {
   Physical(Device* d, uint64_t s, int f, uint64_t o, const aclrtPhysicalMemProp& p, bool mine, uint64_t c)
       : device(d), size(s), file(f), offset(o), prop(p), owned(mine), charged(c) {}
   ~Physical();
-  Device* const device;
+  Device* const device;               // nullptr: the host's memory
   const uint64_t size;
   const int file;
   const uint64_t offset;
@@ -19,7 +20,7 @@ struct Physical {
   int ticket = -1;                    // a file that tells importers where the memory lies (share.cpp)
 };
 // A new range; nullptr: the host has no memory for it.
-std::shared_ptr<Physical> make_physical(Device& d, uint64_t size, const aclrtPhysicalMemProp& prop, uint64_t charged);
+std::shared_ptr<Physical> make_physical(Device* d, uint64_t size, const aclrtPhysicalMemProp& prop, uint64_t charged);
 // How other processes find it: the number of a file of this process; -1: the host gives none (share.cpp).
 int ticket_of(Physical& memory);
 // Opens what another process gave a ticket for; nullptr: it is not there, or not for this process.

@@ -34,6 +34,7 @@ struct Settings {
   int devices = 2;
   uint64_t memory = 0;               // bytes of one device
   std::string soc = "Ascend910B2", version = "8.5.0", trace, faults, calls, card;
+  bool version_is_set = false;                   // by CANN_SIM_VERSION
   Mode mode = Mode::normal;
   uint64_t seed = 0;
   uint64_t depth = 2048;             // tasks that a stream takes before the host waits

@@ -113,6 +113,8 @@ struct Reader {
     if (!parse_version(made.version.c_str())) {
       refuse("CANN_SIM_VERSION", "a version from 8.0 on, such as 8.1 or 8.3.RC1", made.version.c_str());
       made.version = Settings().version;
+    } else {
+      made.version_is_set = getenv("CANN_SIM_VERSION");
     }
     // Clients compare three numbers, and take two for less than any release: 9.1 is 9.1.0.
     if (std::count(made.version.begin(), made.version.end(), '.') == 1) made.version += ".0";

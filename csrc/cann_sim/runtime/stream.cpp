@@ -176,6 +176,8 @@ int enqueue(aclrtStream handle, Task* task) {
     throw;
   }
   ++launched_by_thread;
+  s.device.launcher.store(&launched_by_thread, std::memory_order_relaxed);
+  s.device.launches.fetch_add(1, std::memory_order_relaxed);
   return 0;
 }
 
@@ -191,9 +193,15 @@ static std::vector<Stream*> retained_streams(Device& d) {
 }
 
 void let_streams_go_on(Device& d, Deadline deadline) {
-  for (Stream* s : retained_streams(d)) {
-    s->wait(deadline);
-    s->release();
+  for (uint64_t before;;) {
+    before = d.launches.load();
+    for (Stream* s : retained_streams(d)) {
+      s->wait(deadline);
+      s->release();
+    }
+    if (d.launcher.load() == &launched_by_thread || !d.launcher.load() || Clock::now() >= deadline) return;
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));  // another thread may be about to queue more
+    if (d.launches.load() == before) return;
   }
 }
 

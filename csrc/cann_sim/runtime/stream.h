@@ -143,7 +143,8 @@ int new_stream(Context& context, uint32_t priority, uint32_t flags, StreamHandle
 void drop_stream(StreamHandle* handle);
 // Waits for every stream of the device; 0 or a code.
 int synchronize_device(Device& d, Deadline deadline);
-void let_streams_go_on(Device& d, Deadline deadline);  // waits for what was queued, and says nothing of it
+// Waits for what was queued, and for what another thread queues meanwhile, and says nothing of it.
+void let_streams_go_on(Device& d, Deadline deadline);
 // Callbacks of a stream that goes away are forgotten.
 void unsubscribe_stream(StreamHandle* handle);
 

@@ -39,6 +39,10 @@ Reservations& reservations() {
   return one;
 }
 
+bool of_host(const aclrtPhysicalMemProp& prop) {
+  return prop.location.type == ACL_MEM_LOCATION_TYPE_HOST || prop.location.type == ACL_MEM_LOCATION_TYPE_HOST_NUMA;
+}
+
 int check_prop(const aclrtPhysicalMemProp* prop, const char* function) {
   if (!prop) return fail(ACL_ERROR_INVALID_PARAM, "%s: prop is NULL", function);
   if (prop->handleType != ACL_MEM_HANDLE_TYPE_NONE && prop->handleType != ACL_MEM_HANDLE_TYPE_POSIX)
@@ -47,8 +51,9 @@ int check_prop(const aclrtPhysicalMemProp* prop, const char* function) {
     return fail(ACL_ERROR_RT_PARAM_INVALID, "%s: the allocation type must be ACL_MEM_ALLOCATION_TYPE_PINNED", function);
   if (prop->memAttr < ACL_DDR_MEM || prop->memAttr > ACL_MEM_P2P_HUGE1G)
     return fail(ACL_ERROR_RT_INVALID_MEMORY_TYPE, "%s: %d is not a kind of memory", function, prop->memAttr);
+  if (of_host(*prop)) return 0;
   if (prop->location.type != ACL_MEM_LOCATION_TYPE_DEVICE)
-    return fail(ACL_ERROR_RT_FEATURE_NOT_SUPPORT, "%s: only memory of a device is supported", function);
+    return fail(ACL_ERROR_RT_FEATURE_NOT_SUPPORT, "%s: only memory of a device or of the host is supported", function);
   if (!device(static_cast<int>(prop->location.id)))
     return fail(ACL_ERROR_RT_INVALID_DEVICEID, "%s: there is no device %u", function, prop->location.id);
   return 0;
@@ -67,6 +72,7 @@ void unmap(Reservation& r, std::map<uintptr_t, std::shared_ptr<Physical>>::itera
   std::shared_ptr<Physical> memory = entry->second;
   r.mapped.erase(entry);
   if (r.mapped.empty()) r.device = nullptr;
+  if (!memory->device) return unmap_host_memory(base, memory->size);
   if (!remove_allocation(base, true, &gone, "aclrtUnmapMem")) return;
   auto leaving = r.leaving[base] = std::make_shared<Leaving>(Leaving{memory->size});
   retire([base, memory, leaving] {
@@ -173,12 +179,12 @@ aclError aclrtMallocPhysical(aclrtDrvMemHandle* handle, size_t size, const aclrt
     return fail(ACL_ERROR_RT_PARAM_INVALID, "aclrtMallocPhysical: %zu is not a multiple of the granularity, %llu bytes",
                 size,
                 static_cast<unsigned long long>(granularity_of(*prop)));
-  Device& d = *device(static_cast<int>(prop->location.id));
-  if (planned_allocation_failure() || !charge(d, size))
-    return fail(ACL_ERROR_RT_MEMORY_ALLOCATION, "aclrtMallocPhysical: device %d has no %zu bytes left", d.id, size);
-  auto memory = make_physical(d, size, *prop, size);
+  Device* d = of_host(*prop) ? nullptr : device(static_cast<int>(prop->location.id));
+  if (planned_allocation_failure() || (d && !charge(*d, size)))
+    return fail(ACL_ERROR_RT_MEMORY_ALLOCATION, "aclrtMallocPhysical: device %d has no %zu bytes left", d ? d->id : -1, size);
+  auto memory = make_physical(d, size, *prop, d ? size : 0);
   if (!memory) {
-    discharge(d, size);
+    if (d) discharge(*d, size);
     return fail(ACL_ERROR_RT_MEMORY_ALLOCATION, "aclrtMallocPhysical: the host has no memory for %zu bytes", size);
   }
   PhysicalHandle* made = physical().make(memory);
@@ -216,8 +222,9 @@ aclError aclrtMapMem(void* virPtr, size_t size, size_t offset, aclrtDrvMemHandle
   if ((base - i->first) % kHugePage)
     return fail(ACL_ERROR_RT_ADDR_UNALIGNED, "aclrtMapMem: %p is not aligned to 2 MiB in its reservation", virPtr);
   Reservation& in = i->second;
-  if (in.device && in.device != memory->device)
-    return fail(ACL_ERROR_RT_PARAM_INVALID, "aclrtMapMem: the reservation holds memory of device %d", in.device->id);
+  if (!in.mapped.empty() && in.device != memory->device)
+    return fail(ACL_ERROR_RT_PARAM_INVALID, "aclrtMapMem: the reservation holds memory of %s",
+                in.device ? ("device " + std::to_string(in.device->id)).c_str() : "the host");
   auto next = in.mapped.lower_bound(base);
   bool taken = next != in.mapped.end() && next->first < base + size;
   if (next != in.mapped.begin()) {
@@ -226,6 +233,12 @@ aclError aclrtMapMem(void* virPtr, size_t size, size_t offset, aclrtDrvMemHandle
   }
   if (taken) return fail(ACL_ERROR_RT_PARAM_INVALID, "aclrtMapMem: something is mapped at %p already", virPtr);
   settle(in, base, size);
+  if (!memory->device) {
+    if (!map_host_memory(base, size, memory->file, memory->offset))
+      return fail(ACL_ERROR_RT_MEMORY_ALLOCATION, "aclrtMapMem: the host refuses to map %zu bytes", size);
+    in.mapped[base] = memory;
+    return 0;
+  }
   if (!back_with_file(base, size, memory->file, memory->offset))
     return fail(ACL_ERROR_RT_MEMORY_ALLOCATION, "aclrtMapMem: the host refuses to map %zu bytes", size);
   // Allocators map far more than they use: what is not touched is not to take the host's memory.

@@ -10,18 +10,24 @@ import argparse
 import csv
 import json
 import os
+import shutil
 import sqlite3
 import sys
+import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 OUTPUT = "mindstudio_profiler_output"
-CANN, HARDWARE, OVERLAP = 1_000_001, 2_000_000, 3_000_000  # processes of the timeline; of the last two, one a device
+CANN, MARKS = 1_000_001, 1_000_002  # processes of the timeline
+HARDWARE, OVERLAP = 2_000_000, 3_000_000  # one of each a device
 CUBE = ("matmul", "mm", "addmv", "linear", "conv", "attention", "gmm", "einsum")
 NODE = 10000  # the level of a launch among CANN's interfaces
 OFF = "N/A"
+GROUP = "hccl_world_group"
+# torch_npu looks for the first table each 0.1 s, beside this command, and gives up where the command has ended before.
+FOUND_WITHIN = 0.3  # s
 
 
 @dataclass(frozen=True)
@@ -57,6 +63,29 @@ class Task:
         return "AI_CORE" if any(word in self.name.lower() for word in CUBE) else "AI_VECTOR_CORE"
 
 
+@dataclass(frozen=True)
+class Mark:
+    """A mark or range of the client (aclprof, mstx) in ns of the wall's clock; on the host, or on a stream of a device."""
+
+    name: str
+    device: int  # -1: the host
+    stream: int
+    begin: int
+    end: int
+
+    @property
+    def is_range(self) -> bool:
+        return self.end > self.begin
+
+    @property
+    def domain(self) -> str:
+        return self.name.rpartition(": ")[0] or "default"
+
+    @property
+    def text(self) -> str:
+        return self.name.rpartition(": ")[2]
+
+
 def microseconds(ns: int) -> str:
     return f"{ns // 1000}.{ns % 1000:03d}"
 
@@ -66,22 +95,25 @@ def nanoseconds(text: str) -> int:
     return int(whole) * 1000 + int((part + "000")[:3])
 
 
-def read(folder: Path) -> list[Task]:
-    """The session's ops and copies by the time they began."""
+def read(folder: Path) -> tuple[list[Task], list[Mark]]:
+    """The session's ops and copies, and what the client marked, each by the time it began."""
     info = json.loads((folder / "host" / "start_info").read_text())
     shift = nanoseconds(info["collectionTimeBegin"]) - int(info["steady"])
     events = json.loads((folder.parent / info["trace"]).read_text())
-    made = []
+    made, marks = [], []
     for event in events:
-        if "args" not in event:
-            continue
-        begin, queued = (round(x * 1000) + shift for x in (event["ts"], event["args"]["queued"]))
+        begin = round(event["ts"] * 1000) + shift
         end = begin + round(event["dur"] * 1000)
-        made.append((begin, end, queued, event["name"], event["pid"], event["tid"]))
-    return [
+        where = event["name"], event["pid"], event["tid"]
+        if "args" in event:
+            made.append((begin, end, round(event["args"]["queued"] * 1000) + shift, *where))
+        elif event["pid"] < 0 or not event["name"].startswith("acl"):  # records and waits of events have no args either
+            marks.append(Mark(*where, begin, end))
+    tasks = [
         Task(k, name, device, stream, begin, end, queued)
         for k, (begin, end, queued, name, device, stream) in enumerate(sorted(made))
     ]
+    return tasks, sorted(marks, key=lambda m: m.begin)
 
 
 def write_table(path: Path, headers: str, rows: Iterable[Iterable[Any]]) -> None:
@@ -149,7 +181,13 @@ def overlap(tasks: list[Task], device: int) -> Iterator[dict[str, Any]]:
             yield span(name, pid, tid, begin, end)
 
 
-def timeline(tasks: list[Task]) -> Iterator[dict[str, Any]]:
+def timeline(tasks: list[Task], marks: list[Mark]) -> Iterator[dict[str, Any]]:
+    if marks:
+        yield from process(MARKS, "MsTx", "CPU", 5)
+        yield thread(MARKS, 0, "Marks")
+    for m in marks:
+        where = (MARKS, 0) if m.device < 0 else (HARDWARE + m.device, m.stream)
+        yield span(m.text, *where, m.begin, m.end, domain=m.domain)
     yield from process(CANN, "CANN", "CPU", 10)
     yield thread(CANN, 0, "Launches")
     for device in sorted({t.device for t in tasks}):
@@ -213,11 +251,25 @@ def api_statistic(tasks: list[Task]) -> Iterator[list[Any]]:
         yield [*key, total, count, mean, least, most, 0]
 
 
-def export_text(folder: Path, tasks: list[Task]) -> None:
-    target = folder / OUTPUT
-    target.mkdir(exist_ok=True)
+MARK_TABLE = (
+    "pid,tid,category,event_type,payload_type,payload_value,Start_time(us),End_time(us),message_type,message,domain,"
+    "Device Start_time(us),Device End_time(us)"
+)
+
+
+def mark_rows(marks: list[Mark]) -> Iterator[list[Any]]:
+    for m in marks:
+        if m.device < 0:
+            times = [microseconds(ns) + "\t" for ns in (m.begin, m.end)]
+            yield [0, 0, 0, "start/end" if m.is_range else "marker", 0, 0, *times, 0, m.text, m.domain, OFF, OFF]
+
+
+def export_text(folder: Path, tasks: list[Task], marks: list[Mark]) -> None:
+    target = folder / (OUTPUT + ".part")
+    shutil.rmtree(target, ignore_errors=True)
+    target.mkdir()
     stamp = folder.name.split("_")[2][:14]
-    (target / f"msprof_{stamp}.json").write_text(json.dumps(list(timeline(tasks))))
+    (target / f"msprof_{stamp}.json").write_text(json.dumps(list(timeline(tasks, marks))))
     write_table(target / f"op_summary_{stamp}.csv", SUMMARY, summary(tasks))
     headers = "Device_id,OP Type,Core Type,Count,Total Time(us),Min Time(us),Avg Time(us),Max Time(us),Ratio(%)"
     write_table(target / f"op_statistic_{stamp}.csv", headers, op_statistic(tasks))
@@ -233,6 +285,9 @@ def export_text(folder: Path, tasks: list[Task]) -> None:
     write_table(table, headers, rows)
     if not table.exists():  # clients wait for a table; of a session without tasks it has none but its headers
         table.write_text(headers + "\n")
+    write_table(target / f"msprof_tx_{stamp}.csv", MARK_TABLE, mark_rows(marks))
+    shutil.rmtree(folder / OUTPUT, ignore_errors=True)
+    target.rename(folder / OUTPUT)  # at once: who waits for one of them reads the others too
 
 
 # ---- the database -----------------------------------------------------------------------------------------------------------
@@ -245,21 +300,24 @@ CREATE TABLE COMPUTE_TASK_INFO (name INTEGER, globalTaskId INTEGER PRIMARY KEY, 
   outputDataTypes INTEGER, outputShapes INTEGER, attrInfo INTEGER);
 CREATE TABLE CANN_API (startNs INTEGER, endNs INTEGER, type INTEGER, globalTid INTEGER, connectionId INTEGER, name INTEGER);
 CREATE TABLE ENUM_API_TYPE (id INTEGER PRIMARY KEY, name TEXT);
+CREATE TABLE MSTX_EVENTS (startNs INTEGER, endNs INTEGER, eventType INTEGER, rangeId INTEGER, category INTEGER,
+  message INTEGER, globalTid INTEGER, endGlobalTid INTEGER, domainId INTEGER, connectionId INTEGER);
 CREATE TABLE NPU_INFO (id INTEGER, name TEXT);
 CREATE TABLE SESSION_TIME_INFO (startTimeNs INTEGER, endTimeNs INTEGER);
 """
 API_TYPES = [(20000, "acl"), (15000, "model"), (NODE, "node"), (5500, "communication"), (5000, "runtime")]
 
 
-def export_database(folder: Path, tasks: list[Task]) -> None:
+def export_database(folder: Path, tasks: list[Task], marks: list[Mark]) -> None:
     path = folder / f"msprof_{folder.name.split('_')[2][:14]}.db"
-    path.unlink(missing_ok=True)
+    part = path.with_suffix(".part")
+    part.unlink(missing_ok=True)
     numbers: dict[str, int] = {}
 
     def number(text: str) -> int:
         return numbers.setdefault(text, len(numbers) + 1)
 
-    with sqlite3.connect(path) as base:
+    with sqlite3.connect(part) as base:
         base.executescript(TABLES)
         base.executemany("INSERT INTO ENUM_API_TYPE VALUES (?, ?)", API_TYPES)
         pid = os.getpid()
@@ -271,10 +329,71 @@ def export_database(folder: Path, tasks: list[Task]) -> None:
             if t.is_op:
                 info = (number(t.name), t.number, 1, 0, number(t.core), number(t.type), *[number(OFF)] * 7)
                 base.execute(f"INSERT INTO COMPUTE_TASK_INFO VALUES ({','.join('?' * 13)})", info)
+        for k, m in enumerate(marks):
+            event = (m.begin, m.end, 2 if m.is_range else 0, k, 0, number(m.text), pid << 32, pid << 32, number(m.domain))
+            base.execute("INSERT INTO MSTX_EVENTS VALUES (?,?,?,?,?,?,?,?,?,?)", (*event, len(tasks) + k))
         base.executemany("INSERT INTO STRING_IDS VALUES (?, ?)", [(k, text) for text, k in numbers.items()])
         base.executemany("INSERT INTO NPU_INFO VALUES (?, ?)", [(d, "Ascend") for d in sorted({t.device for t in tasks})])
         if tasks:
             base.execute("INSERT INTO SESSION_TIME_INFO VALUES (?, ?)", (tasks[0].queued, max(t.end for t in tasks)))
+    base.close()
+    part.rename(path)
+
+
+# ---- communication ----------------------------------------------------------------------------------------------------------
+ANALYSIS = """
+CREATE TABLE CommAnalyzerTime (hccl_op_name TEXT, group_name TEXT, start_timestamp NUMERIC, elapse_time NUMERIC,
+  transit_time NUMERIC, wait_time NUMERIC, synchronization_time NUMERIC, idle_time NUMERIC);
+CREATE TABLE CommAnalyzerBandwidth (hccl_op_name TEXT, group_name TEXT, transport_type TEXT, transit_size NUMERIC,
+  transit_time NUMERIC, bandwidth NUMERIC, large_packet_ratio NUMERIC, package_size NUMERIC, count NUMERIC, total_duration NUMERIC);
+CREATE TABLE CommAnalyzerMatrix (hccl_op_name TEXT, group_name TEXT, src_rank TEXT, dst_rank TEXT, transport_type TEXT,
+  transit_size NUMERIC, transit_time NUMERIC, bandwidth NUMERIC);
+"""
+
+
+def collectives(tasks: list[Task]) -> Iterator[tuple[str, Task]]:
+    """The collectives by the names that CANN gives them: hcom_allReduce__<group>_<number>_1."""
+    for k, t in enumerate(t for t in tasks if t.communicates):
+        kind = t.name.removeprefix("Hccl")
+        yield f"hcom_{kind[:1].lower()}{kind[1:]}__000_{k}_1", t
+
+
+def analyze_text(folder: Path, tasks: list[Task]) -> None:
+    """Times of collectives; what each link carried is not known, and all of the time counts as on the way."""
+    times: dict[str, Any] = {}
+    matrix: dict[str, Any] = {}
+    for name, t in collectives(tasks):
+        took = (t.end - t.begin) / 1e6
+        link = {"Transit Time(ms)": took, "Transit Size(MB)": 0, "Bandwidth(GB/s)": 0}
+        times[f"{name}@{GROUP}"] = {
+            "Communication Time Info": {
+                "Start Timestamp(us)": t.begin / 1000, "Elapse Time(ms)": took, "Transit Time(ms)": took, "Wait Time(ms)": 0,
+                "Synchronization Time(ms)": 0, "Idle Time(ms)": 0, "Wait Time Ratio": 0, "Synchronization Time Ratio": 0,
+            },
+            "Communication Bandwidth Info": {"SDMA": link | {"Large Packet Ratio": 0, "Size Distribution": {}}},
+        }  # fmt: skip
+        matrix[f"{name}@{GROUP}"] = {f"{t.device}-{t.device}": link | {"Transport Type": "LOCAL"}}
+    if times:
+        (folder / "analyze").mkdir(exist_ok=True)
+        (folder / "analyze" / "communication.json").write_text(json.dumps(times))
+        (folder / "analyze" / "communication_matrix.json").write_text(json.dumps(matrix))
+
+
+def analyze_database(folder: Path, tasks: list[Task]) -> None:
+    found = list(collectives(tasks))
+    if not found:
+        return
+    (folder / "analyze").mkdir(exist_ok=True)
+    path = folder / "analyze" / "communication_analyzer.db"
+    path.unlink(missing_ok=True)
+    with sqlite3.connect(path) as base:
+        base.executescript(ANALYSIS)
+        for name, t in found:
+            took, device = (t.end - t.begin) / 1e6, str(t.device)
+            base.execute("INSERT INTO CommAnalyzerTime VALUES (?,?,?,?,?,0,0,0)", (name, GROUP, t.begin / 1000, took, took))
+            row = (name, GROUP, "SDMA", took, took)
+            base.execute("INSERT INTO CommAnalyzerBandwidth VALUES (?,?,?,0,?,0,0,0,0,?)", row)
+            base.execute("INSERT INTO CommAnalyzerMatrix VALUES (?,?,?,?,'LOCAL',0,?,0)", (name, GROUP, device, device, took))
     base.close()
 
 
@@ -282,7 +401,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="msprof", description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--output", required=True, help="a folder PROF_…, or one that holds such folders")
     parser.add_argument("--export", choices=("on", "off"), default="off", help="make the tables and the timeline")
-    parser.add_argument("--analyze", choices=("on", "off"), default="off", help="accepted; links between cards are not measured")
+    parser.add_argument("--analyze", choices=("on", "off"), default="off", help="make the files about collectives")
     parser.add_argument("--type", choices=("text", "db"), default="text", help="tables and a timeline, or a database")
     given, other = parser.parse_known_args()
     if other:
@@ -293,8 +412,14 @@ def main() -> int:
     if not folders:
         print(f"msprof: there is no folder PROF_… in {folder}", file=sys.stderr)
         return 1
-    for each in folders if given.export == "on" else []:
-        (export_database if given.type == "db" else export_text)(each, read(each))
+    for each in folders:
+        tasks, marks = read(each)
+        if given.export == "on":
+            (export_database if given.type == "db" else export_text)(each, tasks, marks)
+        if given.analyze == "on":
+            (analyze_database if given.type == "db" else analyze_text)(each, tasks)
+    if given.export == "on":
+        time.sleep(FOUND_WITHIN)
     return 0
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+import torch_npu
 
 torch.manual_seed(0)
 X, M, AT, N = torch.randn(3, 4, 5), torch.randn(4, 6), torch.tensor([1, 3, 0, 2, 2]), torch.randint(0, 10, (3, 4))
@@ -118,3 +119,8 @@ GRADIENTS: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
 @pytest.mark.parametrize("name", GRADIENTS)
 def test_gradient(name: str, check: Callable[..., None]) -> None:
     check(GRADIENTS[name], M.clone().requires_grad_(), AT)
+
+
+def test_rows_by_an_index_of_two_dims(check: Callable[..., None]) -> None:
+    check(lambda x, at: torch_npu.npu_gather_sparse_index(x, at) if x.device.type == "npu" else x[at],
+          torch.randn(16, 6).requires_grad_(), torch.randint(0, 16, (2, 3)))

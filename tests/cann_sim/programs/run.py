@@ -28,7 +28,7 @@ def compiler(path: Path) -> list[str]:
 def build(path: Path, folder: Path) -> Path:
     made = folder / path.stem
     flags = cann_sim.compile_flags() + cann_sim.link_flags()
-    subprocess.run([*compiler(path), "-O1", path, *flags, "-lhccl", "-o", made], check=True)
+    subprocess.run([*compiler(path), "-O1", path, *flags, "-lhccl", "-lfmk_onnx_parser", "-lgraph", "-o", made], check=True)
     return made
 
 
