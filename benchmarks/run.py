@@ -48,8 +48,8 @@ def side_by_side(ours: Work, theirs: Work, rounds: int, block: float) -> tuple[f
     times: tuple[list[float], list[float]] = ([], [])
     for turn in range(rounds):
         for i in (0, 1) if turn % 2 else (1, 0):
-            # OpenMP's idle threads spin for some milliseconds and would take a core from the next.
-            time.sleep(0.005)
+            # OpenMP's idle threads spin, on some processors for 16 ms, and would take a core from the next.
+            time.sleep(0.03)
             times[i].append(block_seconds(works[i], calls[i]))
     return statistics.median(times[0]), statistics.median(times[1])
 

@@ -133,7 +133,7 @@ def works(xp: ModuleType) -> Iterator[tuple[str, Work]]:
 
 def seconds(work: Work, budget: float) -> float:
     """The median of several calls, of which there are as many as the budget has time for."""
-    time.sleep(0.006)  # until the threads of the other library have stopped polling for work
+    time.sleep(0.03)  # until the threads of the other library have stopped polling for work: on some processors after 16 ms
     work()
     taken: list[float] = []
     end = time.perf_counter() + budget
