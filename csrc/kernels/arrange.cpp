@@ -93,7 +93,17 @@ void cat(const Args& args) {
 template <class T> void flip_row(T* __restrict to, int64_t to_step, const T* __restrict from, int64_t step, int64_t n) {
   if (to_step == 1 && step == 1) std::memcpy(static_cast<void*>(to), from, n * sizeof(T));
   else if (to_step == 1 && step == -1) for (int64_t k = 0; k < n; ++k) to[k] = from[-k];
+  else if (to_step == 1 && step == 0) std::fill_n(to, n, *from);
   else for (int64_t k = 0; k < n; ++k) to[k * to_step] = from[k * step];
+}
+
+// The dims in the order of the output's memory, outermost first.
+void in_memory_order(Walk<2>& walk) {
+  for (int d = 1; d < walk.ndim; ++d)
+    for (int e = d; e > 0 && walk.strides[e - 1][0] < walk.strides[e][0]; --e) {
+      std::swap(walk.sizes[e - 1], walk.sizes[e]);
+      std::swap(walk.strides[e - 1], walk.strides[e]);
+    }
 }
 
 // flip(Tensor self, int[] dims) -> Tensor
@@ -114,6 +124,7 @@ void flip(const Args& args) {
     walk.base[1] += (walk.sizes[d] - 1) * walk.strides[d][1];
     walk.strides[d][1] = -walk.strides[d][1];
   }
+  in_memory_order(walk);
   walk.collapse();
   const int64_t* step = walk.inner();
   MT_DISPATCH_SIZE(self.dtype, "flip", T, {

@@ -5,6 +5,7 @@
 #include "padded.h"
 #include "panel.h"
 #include "parallel.h"
+#include "workspace.h"
 
 namespace mt {
 namespace {
@@ -99,6 +100,31 @@ void dot_multiply(const float* a, int64_t lda, int64_t rows, const float* x, con
 // Room for the padded channels of a group, and past the end: vectors read a little beyond the last position.
 std::unique_ptr<float[]> padded_room(int64_t items) { return std::unique_ptr<float[]>(new float[items + kBlock]()); }
 
+constexpr int64_t kRoom = 4 << 20;  // items of the copies that all threads share
+
+// The padded channels of several images and groups, which all threads write and read.
+class PaddedUnits {
+ public:
+  PaddedUnits(const Padded& p, int64_t units) : p_(p), memory_((units * room() + kBlock) * 4) {
+    std::fill_n(unit(units), kBlock, 0.f);
+  }
+  float* unit(int64_t i) const { return memory_.get<float>() + i * room(); }
+  void load(const float* x, int64_t units) const {
+    parallel_for(units * p_.s.cg(), kGrain / p_.items() + 1, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        float* copy = unit(0) + i * p_.items();
+        std::fill_n(copy, p_.items(), 0.f);
+        p_.load(x + i * p_.s.x_plane(), copy);
+      }
+    });
+  }
+
+ private:
+  int64_t room() const { return p_.s.cg() * p_.items(); }
+  const Padded& p_;
+  const Workspace memory_;
+};
+
 // The results of positions [p0, p0 + width) as `rows` rows of y.
 void store_block(const Padded& p, const float* from, int64_t rows, int64_t p0, int64_t width, const float* bias, float* y) {
   const Conv& s = p.s;
@@ -161,21 +187,19 @@ struct Forward {
   }
   // All threads share the blocks of some images; where those are few, also the filters.
   void by_blocks() const {
-    constexpr int64_t kRoom = 4 << 20, kLeast = 4 * kPanel;
+    constexpr int64_t kLeast = 4 * kPanel;
     const int64_t units = s.n * s.groups, most = std::clamp<int64_t>(kRoom / room(), 1, units);
-    auto copies = padded_room(most * room());
+    const PaddedUnits copies(p, most);
     for (int64_t first = 0; first < units; first += most) {
       const int64_t count = std::min(most, units - first);
-      parallel_for(count * s.cg(), kGrain / p.items() + 1, [&](int64_t begin, int64_t end) {
-        for (int64_t i = begin; i < end; ++i) load(first + i / s.cg(), i % s.cg(), copies.get() + i / s.cg() * room());
-      });
+      copies.load(x + first * s.cg() * s.x_plane(), count);
       const int64_t splits = std::clamp<int64_t>(ceil_div(3 * get_num_threads(), count * blocks), 1, ceil_div(kg, kLeast));
       const int64_t rows = ceil_div(ceil_div(kg, splits), kPanel) * kPanel, parts = ceil_div(kg, rows);
       parallel_for(count * blocks * parts, 1, [&](int64_t begin, int64_t end) {
         std::unique_ptr<float[]> sums(new float[rows * kBlock]);
         for (int64_t i = begin; i < end; ++i) {
           const int64_t r = i % parts * rows, b = i / parts % blocks, unit = i / parts / blocks;
-          multiply(first + unit, copies.get() + unit * room(), b, r, std::min(rows, kg - r), sums.get());
+          multiply(first + unit, copies.unit(unit), b, r, std::min(rows, kg - r), sums.get());
         }
       });
     }
@@ -221,32 +245,71 @@ void direct_input_grad(const Conv& s, const float* gy, const float* w, const flo
   direct_forward(turned, gy, v.data(), bias, gx);
 }
 
-// gy goes into the layout of the positions, with zeros for the junk; each thread sums into a matrix of its own.
-void direct_weight_grad(const Conv& s, const float* x, const float* gy, float* gw) {
-  const Padded p(s);
-  const auto offset = p.offsets(s.cg());
-  const int64_t kg = s.kg(), depth = s.cg() * s.taps(), size = s.k * depth, units = s.n * s.groups;
-  const int64_t ld = ceil_div(p.positions(), kLanes) * kLanes;
-  const int64_t parts = std::clamp<int64_t>((16 << 20) / size, 1, std::min<int64_t>(get_num_threads(), units));
-  std::vector<float> partial((parts - 1) * size);
-  std::fill(gw, gw + size, 0.f);
-  parallel_for(parts, 1, [&](int64_t begin, int64_t end) {
+// The products that sum the weight gradient: filters times patches over the positions of one image and group. gy goes into
+// the layout of the positions, with zeros for the junk.
+struct WeightGrad {
+  const Conv& s;
+  const float *x, *gy;
+  const Padded p{s};
+  const std::vector<int64_t> offset = p.offsets(s.cg());
+  const int64_t kg = s.kg(), depth = s.cg() * s.taps(), units = s.n * s.groups, ld = ceil_div(p.positions(), kLanes) * kLanes;
+
+  void load_rows(int64_t unit, int64_t k, float* row) const {  // of zeros
+    const float* from = gy + (unit * kg + k) * s.y_plane();
+    p.for_each_output_row([&](int64_t out, int64_t at) { std::copy(from + out, from + out + s.out[2], row + at); });
+  }
+  // Positions from p0 on, kLong of them.
+  void add(int64_t unit, const float* copy, const float* rows, int64_t p0, float* sum) const {
+    dot_multiply(rows + p0, ld, kg, copy + p0, offset, std::min(kLong, ld - p0), sum + unit % s.groups * kg * depth);
+  }
+
+  // The images and groups of one thread, one after another.
+  void sum_units(int64_t begin, int64_t end, float* sum) const {
     auto copy = padded_room(s.cg() * p.items());
-    std::unique_ptr<float[]> g_rows(new float[kg * ld]());
-    float* sum = begin == 0 ? gw : partial.data() + (begin - 1) * size;
-    for (int64_t i = units * begin / parts; i < units * end / parts; ++i) {
+    std::unique_ptr<float[]> rows(new float[kg * ld]());
+    for (int64_t i = begin; i < end; ++i) {
       for (int64_t c = 0; c < s.cg(); ++c) p.load(x + (i * s.cg() + c) * s.x_plane(), copy.get() + c * p.items());
-      for (int64_t k = 0; k < kg; ++k) {
-        const float* from = gy + (i * kg + k) * s.y_plane();
-        p.for_each_output_row([&](int64_t row, int64_t at) {
-          std::copy(from + row, from + row + s.out[2], g_rows.get() + k * ld + at);
-        });
-      }
-      for (int64_t p0 = 0; p0 < ld; p0 += kLong)
-        dot_multiply(g_rows.get() + p0, ld, kg, copy.get() + p0, offset, std::min(kLong, ld - p0),
-                     sum + i % s.groups * kg * depth);
+      for (int64_t k = 0; k < kg; ++k) load_rows(i, k, rows.get() + k * ld);
+      for (int64_t p0 = 0; p0 < ld; p0 += kLong) add(i, copy.get(), rows.get(), p0, sum);
     }
-  });
+  }
+  // Fewer of those than threads, which share their positions: part `part` sums into sums(part).
+  template <class Sums> void sum_positions(int64_t parts, Sums sums) const {
+    const int64_t most = std::clamp<int64_t>(kRoom / (s.cg() * p.items() + kg * ld), 1, units), chunks = ceil_div(ld, kLong);
+    const PaddedUnits copies(p, most);
+    const Workspace memory(most * kg * ld * 4);
+    float* rows = memory.get<float>();
+    for (int64_t first = 0; first < units; first += most) {
+      const int64_t count = std::min(most, units - first), tasks = count * chunks;
+      copies.load(x + first * s.cg() * s.x_plane(), count);
+      parallel_for(count * kg, kGrain / ld + 1, [&](int64_t begin, int64_t end) {
+        std::fill(rows + begin * ld, rows + end * ld, 0.f);
+        for (int64_t i = begin; i < end; ++i) load_rows(first + i / kg, i % kg, rows + i * ld);
+      });
+      parallel_for(parts, 1, [&](int64_t begin, int64_t end) {
+        for (int64_t part = begin; part < end; ++part)
+          for (int64_t i = tasks * part / parts; i < tasks * (part + 1) / parts; ++i)
+            add(first + i / chunks, copies.unit(i / chunks), rows + i / chunks * kg * ld, i % chunks * kLong, sums(part));
+      });
+    }
+  }
+};
+
+// Each thread sums into a matrix of its own.
+void direct_weight_grad(const Conv& s, const float* x, const float* gy, float* gw) {
+  const WeightGrad g{s, x, gy};
+  const int64_t size = s.k * g.depth, threads = get_num_threads(), chunks = ceil_div(g.ld, kLong);
+  const bool by_positions = g.units < threads && chunks > 1;
+  const int64_t parts = std::clamp<int64_t>((16 << 20) / size, 1, std::min(threads, g.units * (by_positions ? chunks : 1)));
+  std::vector<float> partial((parts - 1) * size);
+  const auto sums = [&](int64_t part) { return part == 0 ? gw : partial.data() + (part - 1) * size; };
+  std::fill(gw, gw + size, 0.f);
+  if (by_positions)
+    g.sum_positions(parts, sums);
+  else
+    parallel_for(parts, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) g.sum_units(g.units * i / parts, g.units * (i + 1) / parts, sums(i));
+    });
   parallel_for(size, kGrain / parts + 1, [&](int64_t begin, int64_t end) {
     for (int64_t part = 1; part < parts; ++part)
       for (int64_t i = begin; i < end; ++i) gw[i] += partial[(part - 1) * size + i];

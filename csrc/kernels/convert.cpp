@@ -246,6 +246,9 @@ void gather(void* dst, const char* src, int64_t stride, int64_t n, int width) {
       std::memcpy(d, src, n * sizeof(T));
     } else if (stride == 0) {
       std::fill_n(d, n, *reinterpret_cast<const T*>(src));
+    } else if (stride == 2 * int64_t(sizeof(T))) {  // by vectors, as is a column of a tensor of two, or every other item
+      const T* s = reinterpret_cast<const T*>(src);
+      for (int64_t i = 0; i < n; ++i) d[i] = s[2 * i];
     } else {
       for (int64_t i = 0; i < n; ++i) d[i] = *reinterpret_cast<const T*>(src + i * stride);
     }

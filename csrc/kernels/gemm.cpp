@@ -119,8 +119,29 @@ inline void columns(const Product& p, int64_t j, int valid, int64_t p0, int64_t 
   for (; i < p.m; ++i) tile<T, S, 1, V>(k, A + i * ar, ar, ap, B, ldb, alpha, beta, C + i * p.ldc, p.ldc, valid);
 }
 
+// A product of a row and a column.
+template <class T> void one_sum(const Product& p) {
+  using S = typename Sum<T>::type;
+  constexpr int L = 16;
+  const int64_t as = p.transA ? p.lda : 1, bs = p.transB ? 1 : p.ldb;
+  const T *a = at<T>(p.A, 0), *b = at<T>(p.B, 0);
+  S lanes[L] = {}, v{};
+  int64_t i = 0;
+  if (as == 1 && bs == 1)
+    for (; i + L <= p.k; i += L)
+      for (int j = 0; j < L; ++j) multiply_add(lanes[j], cast<S>(a[i + j]), cast<S>(b[i + j]));
+  for (; i < p.k; ++i) multiply_add(lanes[0], cast<S>(a[i * as]), cast<S>(b[i * bs]));
+  for (int step = L / 2; step; step /= 2)
+    for (int j = 0; j < step; ++j) lanes[j] += lanes[j + step];
+  T& to = *static_cast<T*>(p.C);
+  multiply_add(v, scalar<S>(p.alpha), lanes[0]);
+  if (const S beta = scalar<S>(p.beta); beta != S(0)) multiply_add(v, beta, cast<S>(to));
+  to = cast<T>(v);
+}
+
 template <class T> void plain_gemm(const Product& p) {
   using S = typename Sum<T>::type;
+  if (p.m == 1 && p.n == 1) return one_sum<T>(p);
   constexpr int N = Lanes<S>::count;
   for (int64_t p0 = 0; p0 < p.k; p0 += kPanel) {
     const int64_t k = std::min(kPanel, p.k - p0);
@@ -281,8 +302,9 @@ int64_t parts_for(DType dtype, const Product& p) {
   return std::min(threads, p.k / kEach);
 }
 
-int64_t pieces_for(int64_t work, int64_t m, int64_t n) {
-  const int64_t grain = m == 1 || n == 1 ? kGrainGemv : kGrainGemm;
+int64_t pieces_for(int64_t m, int64_t n, int64_t k) {
+  constexpr int64_t kOutput = 16;  // to write a result takes as long as so many multiplications
+  const int64_t grain = m == 1 || n == 1 ? kGrainGemv : kGrainGemm, work = m * n * std::max(k, kOutput);
   if (work <= grain) return 1;
   return std::min<int64_t>({get_num_threads(), work / grain + 1, (m + 15) / 16 * ((n + 15) / 16)});
 }
@@ -293,7 +315,7 @@ void gemm(DType dtype, bool transA, bool transB, int64_t m, int64_t n, int64_t k
     int64_t lda,
           const void* B, int64_t ldb, c128 beta, void* C, int64_t ldc) {
   const Product p{transA, transB, m, n, k, alpha, A, lda, B, ldb, beta, C, ldc};
-  const int64_t pieces = pieces_for(m * n * k, m, n);
+  const int64_t pieces = pieces_for(m, n, k);
   if (pieces <= 1) return run(dtype, p);
   if (const int64_t parts = parts_for(dtype, p); parts > 1)
     return dtype == kFloat ? sum_depth<float>(dtype, p, parts) : sum_depth<double>(dtype, p, parts);
@@ -309,7 +331,7 @@ void gemm_batched(DType dtype, bool transA, bool transB, int64_t batch, int64_t 
                   const void* A, int64_t lda, int64_t strideA, const void* B, int64_t ldb, int64_t strideB, c128 beta,
                   void* C, int64_t ldc, int64_t strideC) {
   const int64_t work = std::max<int64_t>(m * n * k, 1), size = itemsize(dtype);
-  const Grid grid(m, n, batch >= get_num_threads() ? 1 : pieces_for(work, m, n));
+  const Grid grid(m, n, batch >= get_num_threads() ? 1 : pieces_for(m, n, k));
   const int64_t pieces = grid.pieces();
   parallel_for(batch * pieces, std::max<int64_t>(1, kGrainGemm / work), [&](int64_t from, int64_t to) {
     for (int64_t i = from; i < to; ++i) {

@@ -35,9 +35,14 @@ MT_BF16 inline void pack_pairs(const uint16_t* X, int64_t line, int64_t item, in
       for (; q < whole; ++q)
         for (int64_t l = i; l < i + 16; ++l) std::memcpy(to + q * width + l, X + l * line + 2 * q, 4);
     }
+    int64_t turned = 0;  // pairs of the lines that are left
+    for (; i < lines && turned + 16 <= whole; turned += 16)
+      transpose_few(X + i * line + 2 * turned, line * 2, int(std::min<int64_t>(16, lines - i)), to + turned * width + i, width);
+#else
+    const int64_t turned = 0;
 #endif
     for (; i < lines; ++i)
-      for (int64_t q = 0; q < whole; ++q) std::memcpy(to + q * width + i, X + i * line + 2 * q, 4);
+      for (int64_t q = turned; q < whole; ++q) std::memcpy(to + q * width + i, X + i * line + 2 * q, 4);
   } else {
     for (int64_t q = 0; q < whole; ++q) {
       const uint16_t *even = X + 2 * q * item, *next = even + item;

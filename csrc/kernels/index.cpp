@@ -406,6 +406,7 @@ void put(const Args& args) {
   i.strides = s.strides = &unit;
   IndexWalk w;
   flat(w, s, i, out.view.numel());
+  if (args.a[0].i && out.view.dtype == kComplexHalf) unsupported("put_", kComplexHalf);
   w.write(args.a[0].i ? combine_items(out.view.dtype, kSum, "put_") : put_items(out.view.dtype), s, out.view);
   out.finish();
 }

@@ -4,6 +4,24 @@
 namespace mt {
 namespace {
 
+// potrf of a lower triangle so small that LAPACK's call costs more than its arithmetic, column by column.
+constexpr int64_t kSmall = 8;
+template <class T> int small_potrf(int64_t n, T* a) {
+  for (int64_t j = 0; j < n; ++j) {
+    real_t<T> d = std::real(a[j + j * n]);
+    for (int64_t k = 0; k < j; ++k) d -= std::norm(a[j + k * n]);
+    a[j + j * n] = T(d);
+    if (!(d > 0)) return int(j) + 1;
+    a[j + j * n] = T(d = std::sqrt(d));
+    for (int64_t i = j + 1; i < n; ++i) {
+      T v = a[i + j * n];
+      for (int64_t k = 0; k < j; ++k) v -= a[i + k * n] * conj_of(a[j + k * n]);
+      a[i + j * n] = v / d;
+    }
+  }
+  return 0;
+}
+
 // linalg_cholesky_ex(Tensor self, *, bool upper=False, bool check_errors=False) -> (Tensor L, Tensor info)
 void linalg_cholesky_ex(const Args& g) {
   const View &out = g.t[0], &info = g.t[1], &A = g.t[2];
@@ -18,7 +36,8 @@ void linalg_cholesky_ex(const Args& g) {
         load(Matrix<T>(A, batch, b), a, n);
         const int M = int(n), L = lead(n);
         int failed = 0;
-        if (n) fortran<T>(Blas::potrf, upper ? "U" : "L", &M, a.data(), &L, &failed, size_t(1));
+        if (!upper && n <= kSmall) failed = small_potrf(n, a.data());
+        else if (n) fortran<T>(Blas::potrf, upper ? "U" : "L", &M, a.data(), &L, &failed, size_t(1));
         for (int64_t j = 0; j < n && !failed; ++j)  // of NaN potrf says nothing
           if (!(std::abs(a[j + j * n]) >= 0)) failed = int(j) + 1;
         for (int64_t j = 0; j < n; ++j)

@@ -44,6 +44,41 @@ template <class T> void small_getrs(int64_t n, int64_t nrhs, const T* a, const i
   }
 }
 
+// The inverse of an N x N matrix at strides rs and cs to x (row by row): its rows beside those of the identity, each row a few
+// vectors. As getrf and getrs, returns the first column without a pivot.
+template <class T, int N> int small_inverse(const T* a, int64_t rs, int64_t cs, T* x) {
+  T rows[N][2 * N];
+  int info = 0;
+  for (int i = 0; i < N; ++i)
+    for (int j = 0; j < N; ++j) rows[i][j] = a[i * rs + j * cs], rows[i][N + j] = T(i == j);
+  for (int j = 0; j < N; ++j) {
+    int p = j;
+    for (int i = j + 1; i < N; ++i)
+      if (pivot_size(rows[i][j]) > pivot_size(rows[p][j])) p = i;
+    if (rows[p][j] == T(0)) {
+      if (info == 0) info = j + 1;
+      continue;
+    }
+    if (p != j) std::swap(rows[p], rows[j]);
+    for (int i = j + 1; i < N; ++i) {
+      const T by = rows[i][j] / rows[j][j];
+      for (int k = 0; k < 2 * N; ++k) rows[i][k] -= by * rows[j][k];
+    }
+  }
+  for (int j = N - 1; j >= 0; --j) {
+    for (int k = 0; k < N; ++k) x[j * N + k] = rows[j][N + k] / rows[j][j];
+    for (int i = 0; i < j; ++i)
+      for (int k = 0; k < N; ++k) rows[i][N + k] -= rows[i][j] * x[j * N + k];
+  }
+  return info;
+}
+template <class T> using SmallInverse = int (*)(const T* a, int64_t rs, int64_t cs, T* x);
+template <class T> SmallInverse<T> small_inverse_of(int64_t n) {
+  static constexpr SmallInverse<T> by_size[] = {nullptr, small_inverse<T, 1>, small_inverse<T, 2>, small_inverse<T, 3>,
+                                                small_inverse<T, 4>, small_inverse<T, 5>, small_inverse<T, 6>};
+  return n <= 6 && !is_complex_v<T> ? by_size[n] : nullptr;
+}
+
 template <class T> int getrf(int64_t m, int64_t n, T* a, int* pivots) {
   if (m <= kSmall && n <= kSmall) return small_getrf(m, n, a, pivots);
   const int M = int(m), C = int(n), L = lead(m);
@@ -98,6 +133,16 @@ void linalg_inv_ex(const Args& g) {
   const Batches batch(inverse, 2);
   const int64_t n = size(A, 1);
   MT_DISPATCH_LINALG(A.dtype, "linalg_inv", T, {
+    if (const SmallInverse<T> invert = small_inverse_of<T>(n))
+      return batch.each(2. * n * n * n, [&](int64_t from, int64_t to) {
+        T x[36];
+        for (int64_t b = from; b < to; ++b) {
+          const Matrix<T> a(A, batch, b), made(inverse, batch, b);
+          store_info(info, batch, b, invert(a.data, a.rs, a.cs, x));
+          for (int64_t i = 0; i < n; ++i)
+            for (int64_t j = 0; j < n; ++j) made.data[i * made.rs + j * made.cs] = x[i * n + j];
+        }
+      });
     batch.each(2. * n * n * n, [&](int64_t from, int64_t to) {
       std::vector<T> a(n * n), x(n * n);
       std::vector<int> p(n);
@@ -237,16 +282,21 @@ void linalg_solve_triangular(const Args& g) {
   const bool upper = flag(g, 0, false), left = flag(g, 1, true), unit = flag(g, 2, false);
   const Batches batch(X, 2);
   const int64_t n = size(A, 1), m = size(X, 2), k = size(X, 1);
+  expect(n == (left ? m : k), "linalg.solve_triangular", "the sizes of the matrices do not fit each other");
   MT_DISPATCH_LINALG(A.dtype, "triangular_solve", T, {
     batch.each(double(n) * m * k, [&](int64_t from, int64_t to) {
-      std::vector<T> a(n * n), x(m * k);
+      std::vector<T> a, x(m * k);
       for (int64_t b = from; b < to && m && k; ++b) {
-        load(Matrix<T>(A, batch, b), a, n);
+        const Matrix<T> factor(A, batch, b);
+        // Rows that lie side by side are the columns of the transposed matrix, whose triangle is the other one.
+        const bool rows = factor.cs == 1 && factor.rs >= n, columns = factor.rs == 1 && factor.cs >= n;
+        if (!rows && !columns) a.resize(n * n), load(factor, a, n);
         load(Matrix<T>(B, batch, b), x, m);
-        const int M = int(m), K = int(k), L = lead(n), LX = lead(m);
+        const T* where = rows || columns ? factor.data : a.data();
+        const int M = int(m), K = int(k), L = rows ? int(factor.rs) : columns ? int(factor.cs) : lead(n), LX = lead(m);
         const T one(1);
-        fortran<T>(Blas::trsm, left ? "L" : "R", upper ? "U" : "L", N, unit ? "U" : N, &M, &K, &one, a.data(), &L,
-                   x.data(), &LX, size_t(1), size_t(1), size_t(1), size_t(1));
+        fortran<T>(Blas::trsm, left ? "L" : "R", upper != rows ? "U" : "L", rows ? "T" : N, unit ? "U" : N, &M, &K, &one, where,
+                   &L, x.data(), &LX, size_t(1), size_t(1), size_t(1), size_t(1));
         store(Matrix<T>(X, batch, b), x, m);
       }
     });

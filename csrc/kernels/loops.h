@@ -115,9 +115,10 @@ template <template <class> class Op> void lanes_loop(void* const* p, int64_t n, 
   if (i < n) step(i, n - i);
 }
 
-// The loop on a 16-bit float itself, beside the float loop `plain`, for operands that are all of that dtype.
+// The loop on a 16-bit float itself, beside the float loop `plain`, for operands that are all of that dtype; but operand
+// `number`, if it is not 0, is one float for the whole run.
 struct RegisterSmall {
-  RegisterSmall(Loop plain, Loop small, DType dtype);
+  RegisterSmall(Loop plain, Loop small, DType dtype, int number = 0);
 };
 // The loop for an operand that is one item for the whole run, beside `plain`: of input k the pointer is that item's.
 struct RegisterRepeated {
@@ -137,11 +138,12 @@ inline Words bfloat_round(Lanes x) {  // the upper halves hold the result
   Words u = __builtin_bit_cast(Words, x), r = u + 0x7fff + ((u >> 16) & 1);
   return x == x ? r : 0x7fc00000u + Words{};
 }
-template <class Op, int nin = 2> void bfloat_loop(void* const* p, int64_t n, const Attr* a) {
+template <class Op, int nin = 2, int number = 0> void bfloat_loop(void* const* p, int64_t n, const Attr* a) {
   constexpr int64_t items = sizeof(Words) / 2;
   constexpr uint32_t upper = 0xffff0000u;
   const Op op(a);
   uint16_t* const* at = reinterpret_cast<uint16_t* const*>(p);
+  const Lanes one = Lanes{} + (number ? *static_cast<const float*>(p[number]) : 0.f);
   auto step = [&](int64_t i, int64_t m) {
     auto in = [&](int k) {
       Words u = {};
@@ -149,10 +151,14 @@ template <class Op, int nin = 2> void bfloat_loop(void* const* p, int64_t n, con
       return u;
     };
     auto lanes = [](Words u) { return __builtin_bit_cast(Lanes, u); };
-    Words u = in(1);
+    Words u = in(number == 1 ? 2 : 1);
     Lanes low, high;
     if constexpr (nin == 1) {
       low = op(lanes(u << 16)), high = op(lanes(u & upper));
+    } else if constexpr (number == 1) {
+      low = op(one, lanes(u << 16)), high = op(one, lanes(u & upper));
+    } else if constexpr (number == 2) {
+      low = op(lanes(u << 16), one), high = op(lanes(u & upper), one);
     } else {
       Words w = in(2);
       low = op(lanes(u << 16), lanes(w << 16)), high = op(lanes(u & upper), lanes(w & upper));
@@ -167,12 +173,14 @@ template <class Op, int nin = 2> void bfloat_loop(void* const* p, int64_t n, con
 
 #if defined(__AVX2__) && defined(__F16C__)
 // float16, by the conversions of the processor.
-template <class Op, int nin = 2> void half_loop(void* const* p, int64_t n, const Attr* a) {
+template <class Op, int nin = 2, int number = 0> void half_loop(void* const* p, int64_t n, const Attr* a) {
   constexpr int64_t items = sizeof(Lanes) / sizeof(float);
   const Op op(a);
   uint16_t* const* at = reinterpret_cast<uint16_t* const*>(p);
+  const Lanes one = Lanes{} + (number ? *static_cast<const float*>(p[number]) : 0.f);
   auto step = [&](int64_t i, int64_t m) {
     auto in = [&](int k) {
+      if (k == number) return one;
 #if defined(__AVX512F__)
       __m256i u = {};
       std::memcpy(&u, at[k] + i, m * 2);
@@ -198,12 +206,16 @@ template <class Op, int nin = 2> void half_loop(void* const* p, int64_t n, const
   if (i < n) step(i, n - i);
 }
 #endif
-// Both of them, of an op on vectors.
+// Both of them, of an op on vectors, and those that take a number.
 template <class Op, int nin = 2> struct RegisterSmallLoops {
   explicit RegisterSmallLoops(Loop plain) {
-    RegisterSmall(plain, bfloat_loop<Op, nin>, kBFloat16);
+    enter<0>(plain);
+    if constexpr (nin == 2) enter<1>(plain), enter<2>(plain);
+  }
+  template <int number> static void enter(Loop plain) {
+    RegisterSmall(plain, bfloat_loop<Op, nin, number>, kBFloat16, number);
 #if defined(__AVX2__) && defined(__F16C__)
-    RegisterSmall(plain, half_loop<Op, nin>, kHalf);
+    RegisterSmall(plain, half_loop<Op, nin, number>, kHalf, number);
 #endif
   }
 };

@@ -18,6 +18,11 @@ template <class T> inline T mish_gate(T x) {
 }
 
 MT_UNARY(relu, Real, -1, x < T(0) ? T(0) : x)
+struct relu_lanes {
+  explicit relu_lanes(const Attr*) {}
+  Lanes operator()(Lanes x) const { return x < 0.f ? Lanes{} : x; }
+};
+RegisterSmallLoops<relu_lanes, 1> relu_small(unary_loop<relu_op, float, float>);
 MT_UNARY(relu6, Real, -1, between(x, T(0), T(6)))
 MT_LANES(silu, FloatsComplex, x * v::sigmoid(x))
 MT_UNARY(mish, Floats, -1, x * mish_gate(x))
@@ -112,20 +117,27 @@ template <class T> struct gelu_none_op {
   }
 };
 template <class T> struct gelu_tanh_op {
-  static constexpr T k = T(1.5957691216057308), c = T(0.044715);  // 2 sqrt(2 / pi)
+  using Number = std::conditional_t<std::is_same_v<T, double>, double, float>;
+  static constexpr Number k = Number(1.5957691216057308), c = Number(0.044715), one = 1;  // 2 sqrt(2 / pi)
   explicit gelu_tanh_op(const Attr*) {}
-  T operator()(T x) const { return x * v::sigmoid(k * x * (T(1) + c * x * x)); }
+  T operator()(T x) const { return x * v::sigmoid(k * x * (one + c * x * x)); }
   T operator()(T g, T x) const {
     T s = v::sigmoid(k * x * (T(1) + c * x * x));
     return g * (s + x * s * (T(1) - s) * k * (T(1) + T(3) * c * x * x));
   }
 };
+bool by_tanh(const Attr& approximate) {
+  if (!approximate.s || std::strcmp(approximate.s, "none") == 0) return false;
+  if (std::strcmp(approximate.s, "tanh") != 0) throw std::runtime_error("approximate argument must be either none or tanh.");
+  return true;
+}
 template <class T, int nin> void gelu_loop(void* const* p, int64_t n, const Attr* a) {
-  if (a[0].s && std::strcmp(a[0].s, "tanh") == 0) pick<gelu_tanh_op, T, T, nin>()(p, n, a);
-  else if (a[0].s && std::strcmp(a[0].s, "none") != 0)
-    throw std::runtime_error("approximate argument must be either none or tanh.");
+  if (by_tanh(a[0])) pick<gelu_tanh_op, T, T, nin>()(p, n, a);
   else if (nin == 1 && std::is_same_v<T, float>) lanes_loop<gelu_none_op>(p, n, a);
   else pick<gelu_none_op, T, T, nin>()(p, n, a);
+}
+void gelu_bfloat(void* const* p, int64_t n, const Attr* a) {
+  (by_tanh(a[0]) ? bfloat_loop<gelu_tanh_op<Lanes>, 1> : bfloat_loop<gelu_none_op<Lanes>, 1>)(p, n, a);
 }
 template <int nin> Pointwise gelu(const char* name) {
   Pointwise k = {name, 1, nin, -1, -1, {}};
@@ -134,6 +146,7 @@ template <int nin> Pointwise gelu(const char* name) {
   return k;
 }
 RegisterPointwise gelu_row(gelu<1>("gelu")), gelu_backward_row(gelu<2>("gelu_backward"));
+RegisterSmall gelu_small(gelu_loop<float, 1>, gelu_bfloat, kBFloat16);
 
 }  // namespace
 }  // namespace mt

@@ -1,4 +1,5 @@
 // Loops of arithmetic on two and three operands: add, mul, divisions, where, lerp. Elementary functions are not here.
+#include <numeric>
 #include <stdexcept>
 
 #include "loops.h"
@@ -165,31 +166,45 @@ template <class T> inline T div_floor(T x, T y) {
     return div_floor_of(x, y, std::fmod(x, y));
   }
 }
-// The loop of floats with the remainders of a block at once, which are exact by way of doubles: below 2**28 the quotient
-// is nearest to no integer that it does not reach, and its product with y has 52 bits. Elsewhere the library's fmod.
-inline float fmod_of(float, float, float r) { return r; }
-template <float (*result)(float, float, float)> void rest_loop(void* const* p, int64_t n, const Attr*) {
+// The loop of floats with the remainders of a block at once, exact where the quotient is moderate. Those of float go by way of
+// doubles: below 2**28 the quotient is nearest to no integer that it does not reach, and its product with y has 52 bits. Of
+// doubles the quotient may be rounded up to an integer; the rest, rounded once, then has the other sign and lacks a y.
+// Elsewhere the library's fmod.
+inline int rest_of(float x, float y, float& r) {
+  const double q = double(x) / double(y), rest = double(x) - std::trunc(q) * double(y);
+  r = std::copysign(float(rest), x);
+  return !(std::fabs(q) < 0x1p28) | (rest != rest);
+}
+#if defined(__FMA__) || defined(__ARM_FEATURE_FMA)
+inline int rest_of(double x, double y, double& r) {
+  const double q = x / y, rest = __builtin_fma(-std::trunc(q), y, x);
+  r = std::copysign((rest < 0) != (x < 0) && rest != 0 ? std::fabs(y) - std::fabs(rest) : rest, x);
+  return !(std::fabs(q) < 0x1p52) | (rest != rest);
+}
+#else
+inline int rest_of(double, double, double&) { return 1; }
+#endif
+template <class T> inline T fmod_of(T, T, T r) { return r; }
+template <class T, T (*result)(T, T, T)> void rest_loop(void* const* p, int64_t n, const Attr*) {
   constexpr int64_t block = 256;
-  float* out = static_cast<float*>(p[0]);
-  const float *x = static_cast<const float*>(p[1]), *y = static_cast<const float*>(p[2]);
-  float r[block];
+  T* out = static_cast<T*>(p[0]);
+  const T *x = static_cast<const T*>(p[1]), *y = static_cast<const T*>(p[2]);
+  T r[block];
   for (int64_t i = 0; i < n; i += block, out += block, x += block, y += block) {
     const int64_t m = std::min(block, n - i);
     int far = 0;
-    for (int64_t j = 0; j < m; ++j) {
-      double q = double(x[j]) / double(y[j]), rest = double(x[j]) - std::trunc(q) * double(y[j]);
-      r[j] = std::copysign(float(rest), x[j]);
-      far |= !(std::fabs(q) < 0x1p28) | (rest != rest);
-    }
+    for (int64_t j = 0; j < m; ++j) far |= rest_of(x[j], y[j], r[j]);
     if (far)
       for (int64_t j = 0; j < m; ++j) r[j] = std::fmod(x[j], y[j]);
 #pragma GCC ivdep
     for (int64_t j = 0; j < m; ++j) out[j] = result(x[j], y[j], r[j]);
   }
 }
-template <template <class> class Op, float (*result)(float, float, float)> Pointwise by_rest(const char* name) {
+template <template <class> class Op, float (*result)(float, float, float), double (*wide)(double, double, double)>
+Pointwise by_rest(const char* name) {
   Pointwise k = make<Op, Real, 2>(name);
-  k.loop[kFloat] = rest_loop<result>;
+  k.loop[kFloat] = rest_loop<float, result>;
+  k.loop[kDouble] = rest_loop<double, wide>;
   return k;
 }
 template <class T> struct div_trunc_op {
@@ -222,9 +237,9 @@ template <class T> struct remainder_op {
   explicit remainder_op(const Attr*) {}
   T operator()(T x, T y) const { return remainder_(x, y); }
 };
-RegisterPointwise div_floor_row(by_rest<div_floor_op, div_floor_of<float>>("div_floor"));
-RegisterPointwise fmod_row(by_rest<fmod_op, fmod_of>("fmod"));
-RegisterPointwise remainder_row(by_rest<remainder_op, remainder_of<float>>("remainder"));
+RegisterPointwise div_floor_row(by_rest<div_floor_op, div_floor_of<float>, div_floor_of<double>>("div_floor"));
+RegisterPointwise fmod_row(by_rest<fmod_op, fmod_of<float>, fmod_of<double>>("fmod"));
+RegisterPointwise remainder_row(by_rest<remainder_op, remainder_of<float>, remainder_of<double>>("remainder"));
 
 // ---- extremes: NaN wins in maximum and minimum, loses in fmax and fmin --------------------------------------------
 
@@ -243,13 +258,7 @@ MT_TERNARY(clamp_tensor, RealBool, -1, clamp3(x, y, z))
 
 template <class T> inline T gcd_(T x, T y) {
   using U = arith_t<T>;
-  U a = x < 0 ? U(0) - U(x) : U(x), b = y < 0 ? U(0) - U(y) : U(y);
-  while (b) {
-    U c = a % b;
-    a = b;
-    b = c;
-  }
-  return T(a);
+  return T(std::gcd(x < 0 ? U(0) - U(x) : U(x), y < 0 ? U(0) - U(y) : U(y)));
 }
 // |x / gcd * y| as torch: narrow integers in int, and only the result wraps.
 template <class T> inline T lcm_(T x, T y) {

@@ -57,7 +57,7 @@ inline float hypot_(float x, float y) {
   float r = float(std::sqrt(double(x) * x + double(y) * y));
   return std::fabs(x) == v::kInf || std::fabs(y) == v::kInf ? v::kInf : r;
 }
-inline double hypot_(double x, double y) { return std::hypot(x, y); }
+inline double hypot_(double x, double y) { return v::hypot(x, y); }
 template <class T> inline T xlogy(T x, T log_y, T y) { return y != y ? y : x == 0 ? T(0) : x * log_y; }
 template <class T> inline T logaddexp_(T x, T y) {
   T big = x > y ? x : y, gap = std::fabs(x - y);

@@ -15,7 +15,9 @@ template <class T> inline real_t<T> magnitude(T x) {
     double a = x.real(), b = x.imag();
     float r = float(std::sqrt(a * a + b * b));
     return std::fabs(x.real()) == v::kInf || std::fabs(x.imag()) == v::kInf ? v::kInf : r;
-  } else if constexpr (is_complex_v<T> || std::is_floating_point_v<T>) {
+  } else if constexpr (is_complex_v<T>) {
+    return v::hypot(x.real(), x.imag());
+  } else if constexpr (std::is_floating_point_v<T>) {
     return std::abs(x);
   } else if constexpr (std::is_signed_v<T>) {
     return x < 0 ? negative(x) : x;
@@ -72,6 +74,11 @@ MT_OF_SIGN(abs, All, -2, 0x7fff, 0, magnitude(x))
 MT_UNARY(sign, RealBool, -1, direction(x))
 MT_UNARY(sgn, All, -1, direction(x))
 MT_UNARY(square, Numbers, -1, squared(x))
+struct square_lanes {
+  explicit square_lanes(const Attr*) {}
+  Lanes operator()(Lanes x) const { return x * x; }
+};
+RegisterSmallLoops<square_lanes, 1> square_small(unary_loop<square_op, float, float>);
 MT_UNARY(reciprocal, FloatsComplex, -1, T(1) / x)
 MT_UNARY(bitwise_not, IntsBool, -1, bits_not(x))
 MT_UNARY(deg2rad, Floats, -1, x * T(kPi / 180))

@@ -305,7 +305,7 @@ template <class T> void group_norm(const Args& c) {
     return rstds.store();
   }
   Matrix<T> x(in, Dense::kLoad), y(out, Dense::kOutput);
-  int64_t n = s.width(), k = s.per_group();
+  int64_t n = s.width(), k = s.length ? s.per_group() : 0;
   parallel_for(s.rows(), rows_per_piece(n), [&](int64_t begin, int64_t end) {
     auto from = x.rows(n), to = y.rows(n);
     for (int64_t i = begin; i < end; ++i) {
@@ -345,7 +345,7 @@ template <class T> void group_norm_backward(const Args& c) {
   Matrix<T> g(c.t[3], Dense::kLoad), x(c.t[4], Dense::kLoad), gx(c.t[0], Dense::kOutput);
   Maybe<T> means(c.t[5], Dense::kLoad), rstds(c.t[6], Dense::kLoad), w(c.t[7], Dense::kLoad);
   Maybe<T> gw(c.t[1], Dense::kOutput), gb(c.t[2], Dense::kOutput);
-  int64_t n = s.width(), k = s.per_group(), all = s.batch * s.channels;
+  int64_t n = s.width(), k = s.length ? s.per_group() : 0, all = s.length ? s.batch * s.channels : 0;
   std::vector<double> dot(static_cast<size_t>(all)), sum(static_cast<size_t>(all));  // by sample and channel
   parallel_for(s.rows(), rows_per_piece(n), [&](int64_t begin, int64_t end) {
     auto gs = g.rows(n), xs = x.rows(n), to = gx.rows(n);
@@ -372,7 +372,7 @@ template <class T> void group_norm_backward(const Args& c) {
       to.written(i);
     }
   });
-  for (int64_t ch = 0; ch < s.channels; ++ch) {
+  for (int64_t ch = 0; ch < (gw.p || gb.p ? s.channels : 0); ++ch) {
     double a = 0, b = 0;
     for (int64_t i = ch; i < all; i += s.channels) a += dot[size_t(i)], b += sum[size_t(i)];
     if (gw.p) gw.p[ch] = T(a);

@@ -28,8 +28,10 @@ struct Call {
   DType round;  // a small dtype: inputs of another dtype are rounded to it, as torch's cast would; else kFloat
   bool round_out = false;  // results for an output of another dtype are rounded to it as well
   bool streams = false;
-  bool exact_scalars;  // except 0-dim inputs of mul and div, which torch takes as they are
+  bool exact_scalars;  // except a 0-dim second input of mul and div, which torch takes as it is
   bool rounds_alpha;   // add, sub and rsub: alpha is one that the small dtype can hold
+
+  bool is_exact(int op) const { return exact_scalars && op == 2; }
 };
 
 // ---- other loops for some cases ----------------------------------------------------------------------------------
@@ -43,7 +45,8 @@ std::vector<Counterpart>& streaming_loops() {
 }
 struct Special {
   Loop plain, other;
-  int which;  // the dtype of all operands, or the input that is one item
+  int which;       // the dtype of all operands, or the input that is one item
+  int number = 0;  // of all but this one, which is one float
 };
 std::vector<Special>& small_loops() {
   static std::vector<Special> table;
@@ -63,16 +66,28 @@ void prefer_streaming(Call& c, const View* t) {
     if (s.plain == c.loop) c.loop = s.other, c.streams = true;
 }
 
+bool same_shape(const View& a, const View& b) {
+  if (a.ndim != b.ndim) return false;
+  for (int d = 0; d < a.ndim; ++d)
+    if (a.sizes[d] != b.sizes[d]) return false;
+  return true;
+}
+
+Loop small_loop(Loop plain, DType dtype, int number) {
+  for (const Special& s : small_loops())
+    if (s.plain == plain && s.which == dtype && s.number == number) return s.other;
+  return nullptr;
+}
+
 // Where every operand is of the same 16-bit float and adjacent: the loop that takes them as they are.
 void prefer_small(Call& c, const View* t) {
   const DType dtype = c.have[0];
   for (int i = 0; i < c.nops; ++i)
-    if (c.have[i] != dtype || !t[i].contiguous() || t[i].ndim != t[0].ndim) return;
-  for (const Special& s : small_loops())
-    if (s.plain == c.loop && s.which == dtype) {
-      c.loop = s.other;
-      std::fill_n(c.need, c.nops, dtype);
-    }
+    if (c.have[i] != dtype || !t[i].contiguous() || !same_shape(t[i], t[0])) return;
+  const Loop loop = small_loop(c.loop, dtype, 0);
+  if (!loop) return;
+  c.loop = loop;
+  std::fill_n(c.need, c.nops, dtype);
 }
 
 bool is_any(const char* name, std::initializer_list<const char*> names) {
@@ -134,15 +149,8 @@ void run_flat(const Call& c, const Flat& f, int64_t begin, int64_t end, bool blo
 // One item, cast and repeated.
 void repeat(const Call& c, int op, const char* item, int64_t n, Buffer& buffer) {
   alignas(16) char one[16];
-  cast_input(c, op, one, item, 1, !c.exact_scalars);
+  cast_input(c, op, one, item, 1, !c.is_exact(op));
   fill_items(buffer.bytes, one, std::min(n, kBlock), itemsize(c.need[op]));
-}
-
-bool same_shape(const View& a, const View& b) {
-  if (a.ndim != b.ndim) return false;
-  for (int d = 0; d < a.ndim; ++d)
-    if (a.sizes[d] != b.sizes[d]) return false;
-  return true;
 }
 
 // The common small call: contiguous operands of the right dtype, and 0-dim ones. False: not this case.
@@ -173,21 +181,41 @@ bool try_flat(const Call& c, const View* t) {
   return true;
 }
 
+// The same with a number: the other input and the output are adjacent and of the same 16-bit float.
+bool try_number(const Call& c, const View* t) {
+  const int number = t[1].ndim == 0 ? 1 : 2, other = 3 - number;
+  if (c.round == kFloat || c.nops != 3 || c.have[0] != c.round || c.have[other] != c.round || t[number].ndim != 0 ||
+      t[0].ndim == 0 || !t[0].contiguous() || !t[other].contiguous() || !same_shape(t[0], t[other]))
+    return false;
+  const Loop loop = small_loop(c.loop, c.round, number);
+  if (!loop) return false;
+  float item;
+  cast_input(c, number, &item, t[number].data, 1, !c.is_exact(number));
+  parallel_for(t[0].numel(), kGrain, [&](int64_t begin, int64_t end) {
+    void* ptr[3];
+    ptr[0] = t[0].ptr<uint16_t>() + begin, ptr[other] = t[other].ptr<uint16_t>() + begin, ptr[number] = &item;
+    loop(ptr, end - begin, c.attr);
+  });
+  return true;
+}
+
 // ---- strided -----------------------------------------------------------------------------------------------------
 
 // How an operand reaches the loop: in place, through a buffer per block, or through a buffer filled once per row.
 enum Way { kDirect, kBuffered, kRepeated };
 
 struct Walk {
-  const Call& c;
+  Call c;
   const Strided& s;
   Way way[kMaxOperands];
   bool by_rows, buffered = false, strided = false, scalar[kMaxOperands];
   Loop loop;
   int single = -1;  // the kRepeated operand that the loop takes as one item, without a buffer
+  bool number = false;  // that item becomes a float: the other operands are a 16-bit float's
 
   Walk(const Call& call, const Strided& space, const View* t) : c(call), s(space), loop(call.loop) {
     by_rows = s.ndim == 1 || s.inner_size() >= kShortRow;
+    take_small(t);
     for (int i = 0; i < c.nops; ++i) {
       int64_t stride = s.inner_stride()[i];
       scalar[i] = t[i].ndim == 0;
@@ -198,6 +226,21 @@ struct Walk {
     }
     take_single();
     for (int i = 0; i < c.nops; ++i) buffered |= way[i] != kDirect && i != single;
+  }
+  // Rows of a 16-bit float in every operand, but for one item of a row.
+  void take_small(const View* t) {
+    if (c.round == kFloat || !by_rows) return;
+    int once = 0;
+    for (int i = 0; i < c.nops; ++i) {
+      if (i >= c.nout && once == 0 && (t[i].ndim == 0 || s.inner_stride()[i] == 0)) once = i;
+      else if (c.have[i] != c.round || s.inner_stride()[i] != s.width[i]) return;
+    }
+    const Loop small = small_loop(loop, c.round, once);
+    if (!small) return;
+    loop = small;
+    for (int i = 0; i < c.nops; ++i)
+      if (i != once || i == 0) c.need[i] = c.round;
+    if (once) single = once, number = true;
   }
   void take_single() {
     const int repeated = int(std::count(way, way + c.nops, kRepeated)), i = int(std::find(way, way + c.nops, kRepeated) - way);
@@ -220,6 +263,7 @@ struct Walk {
     Buffer buffers[kMaxOperands];
     const char* repeats[kMaxOperands] = {};  // the item a kRepeated buffer holds now
     void* ptr[kMaxOperands];
+    float item;
     Cursor at(s, begin);
     for (int64_t p = begin; p < end;) {
       int64_t m = run_rows(at, end - p, buffers, repeats);
@@ -231,7 +275,7 @@ struct Walk {
       if (by_rows) m = std::min(m, at.row_left());
       if (buffered) m = std::min(m, kBlock);
       for (int i = 0; i < c.nops; ++i) {
-        ptr[i] = way[i] == kDirect || i == single ? at.ptr[i] : buffers[i].bytes;
+        ptr[i] = i == single ? single_item(at.ptr[i], item) : way[i] == kDirect ? at.ptr[i] : buffers[i].bytes;
         if (i >= c.nout && way[i] == kBuffered) load(at, i, m, buffers[i]);
         if (way[i] == kRepeated && i != single) refill(i, at.ptr[i], repeats[i], buffers[i]);
       }
@@ -251,16 +295,23 @@ struct Walk {
     const int64_t n = s.size[inner], rows = std::min(left / n, s.size[inner - 1] - at.index[inner - 1]);
     char* row[kMaxOperands];
     void* ptr[kMaxOperands];
+    float item;
     for (int i = 0; i < c.nops; ++i) row[i] = at.ptr[i], ptr[i] = buffers[i].bytes;
     for (int64_t r = 0; r < rows; ++r) {
       for (int i = 0; i < c.nops; ++i) {
-        if (way[i] == kDirect || i == single) ptr[i] = row[i];
+        if (i == single) ptr[i] = single_item(row[i], item);
+        else if (way[i] == kDirect) ptr[i] = row[i];
         else refill(i, row[i], repeats[i], buffers[i]);
         row[i] += s.stride[inner - 1][i];
       }
       loop(ptr, n, c.attr);
     }
     return rows * n;
+  }
+  void* single_item(char* at, float& item) const {
+    if (!number) return at;
+    cast_input(c, single, &item, at, 1, !scalar[single] || !c.is_exact(single));
+    return &item;
   }
   // The buffer of a repeated item, unless it holds that item already.
   void refill(int i, const char* item, const char*& held, Buffer& buffer) const {
@@ -271,7 +322,7 @@ struct Walk {
   void fill(int i, const char* item, int64_t n, Buffer& buffer) const {
     if (c.have[i] == c.need[i] && c.round == kFloat) return fill_items(buffer.bytes, item, std::min(n, kBlock), s.width[i]);
     alignas(16) char one[16];
-    cast_input(c, i, one, item, 1, !scalar[i] || !c.exact_scalars);
+    cast_input(c, i, one, item, 1, !scalar[i] || !c.is_exact(i));
     fill_items(buffer.bytes, one, std::min(n, kBlock), itemsize(c.need[i]));
   }
   void load(const Cursor& at, int i, int64_t m, Buffer& buffer) const {
@@ -367,7 +418,9 @@ bool try_untangled(const Pointwise* k, DType compute, const View* t, const Attr*
 }  // namespace
 
 RegisterStreaming::RegisterStreaming(Loop plain, Loop streaming) { streaming_loops().push_back({plain, streaming}); }
-RegisterSmall::RegisterSmall(Loop plain, Loop small, DType dtype) { small_loops().push_back({plain, small, dtype}); }
+RegisterSmall::RegisterSmall(Loop plain, Loop small, DType dtype, int number) {
+  small_loops().push_back({plain, small, dtype, number});
+}
 RegisterRepeated::RegisterRepeated(Loop plain, Loop repeated, int operand) {
   repeated_loops().push_back({plain, repeated, operand});
 }
@@ -384,7 +437,7 @@ void pointwise(const Pointwise* k, DType compute, const View* t, const Attr* att
   }
   if (c.round != kFloat) prefer_small(c, t);
   else prefer_streaming(c, t);
-  if (try_flat(c, t)) return;
+  if (try_flat(c, t) || try_number(c, t)) return;
   const Strided s(t, c.nops);
   if (s.numel == 0 || try_untangled(k, compute, t, attr, s)) return;
   const Walk walk(c, s, t);

@@ -34,13 +34,32 @@ struct Layer {
   int64_t time(int64_t step) const { return reverse ? steps - 1 - step : step; }
 };
 
+// Rows of the batch do not meet. Where a step is short and every thread can have all weights in its cache, each takes some
+// rows through all steps; else all threads share each step of all rows (Slices).
+struct Shares {
+  int64_t batch, rows, count = 1, threads;  // rows of a share, and the threads that each has for itself
+  explicit Shares(const Layer& l) : batch(l.batch), rows(l.batch), threads(get_num_threads()) {
+    constexpr int64_t kCached = 1 << 18, kShort = 1 << 19;  // weights; multiplications of a thread in a step
+    const int64_t weights = l.hidden * l.width();
+    if (threads == 1 || batch == 1 || weights > kCached || batch * weights / threads > kShort) return;
+    rows = (batch + threads - 1) / threads;
+    count = (batch + rows - 1) / rows;
+    threads = 1;
+  }
+  template <class F> void run(F&& f) const {  // f(first row, rows)
+    parallel_for(count, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) f(i * rows, std::min(rows, batch - i * rows));
+    });
+  }
+};
+
 // The hidden units are cut into slices, one per thread: each computes its units of a step, and the threads meet once per
 // step.
 struct Slices {
   int64_t count, size, hidden;
-  explicit Slices(const Layer& l) : hidden(l.hidden) {
+  Slices(const Layer& l, int64_t threads) : hidden(l.hidden) {
     constexpr int64_t kWork = 1 << 16, kLeast = 8;  // multiplications of a slice that are worth a thread, units of one
-    const int64_t most = std::min<int64_t>({get_num_threads(), l.state() * l.width() / kWork, l.hidden / kLeast});
+    const int64_t most = std::min<int64_t>({threads, l.state() * l.width() / kWork, l.hidden / kLeast});
     count = std::max<int64_t>(most, 1);
     size = (l.hidden + count - 1) / count;
     if (count > 1) size = (size + kLeast - 1) / kLeast * kLeast;
@@ -73,16 +92,19 @@ struct Weights {
   }
   // Column j of the slice is f(j)[0], f(j)[step], ...
   template <class F> void fill(int64_t slice, int64_t step, F&& f) {
-    for (int64_t first = 0; first < columns[slice]; first += kWide) {
-      const int64_t width = std::min<int64_t>(kWide, columns[slice] - first);
-      const float* from[kWide];
-      for (int64_t j = 0; j < width; ++j) from[j] = f(first + j);
-      float* to = strips.get() + begin[slice] + first * depth;
-      int64_t j = 0;
-      for (; step == 1 && j + kLanes <= width; j += kLanes) PlaneLanes<float>::load(from + j, 0, depth, to + j, kWide);
-      for (int64_t d = 0; j < width && d < depth; ++d)
-        for (int64_t rest = j; rest < width; ++rest) to[d * kWide + rest] = from[rest][d * step];
-    }
+    const int64_t wide = (columns[slice] + kWide - 1) / kWide;
+    parallel_for(wide, kGrain / 4 / (depth * kWide) + 1, [&](int64_t low, int64_t high) {
+      for (int64_t first = low * kWide; first < std::min(high * kWide, columns[slice]); first += kWide) {
+        const int64_t width = std::min<int64_t>(kWide, columns[slice] - first);
+        const float* from[kWide];
+        for (int64_t j = 0; j < width; ++j) from[j] = f(first + j);
+        float* to = strips.get() + begin[slice] + first * depth;
+        int64_t j = 0;
+        for (; step == 1 && j + kLanes <= width; j += kLanes) PlaneLanes<float>::load(from + j, 0, depth, to + j, kWide);
+        for (int64_t d = 0; j < width && d < depth; ++d)
+          for (int64_t rest = j; rest < width; ++rest) to[d * kWide + rest] = from[rest][d * step];
+      }
+    });
   }
   int64_t room(int64_t slice) const { return whole(columns[slice]); }  // of a row of the product
   void multiply(int64_t slice, const float* panels, int64_t rows, bool add, float* c) const {
@@ -121,18 +143,25 @@ struct Forward {
   float *output, *cells, *kept;  // kept: nullptr where no backward will ask for it
 
   void run() {
-    const Slices slices(layer);
-    const int64_t hidden = layer.hidden, batch = layer.batch;
+    const Shares shares(layer);
+    const Slices slices(layer, shares.threads);
+    const int64_t hidden = layer.hidden;
     Weights weights(slices, hidden, layer.gates());
     slices.run([&](int64_t s) {
       const int64_t first = slices.first(s), n = slices.units(s);
       weights.fill(s, 1, [&](int64_t j) { return weight + (j / n * hidden + first + j % n) * hidden; });
     });
-    std::vector<float> panels[2] = {std::vector<float>(layer.state()), std::vector<float>(layer.state())};
-    pack_panels(hx, hidden, 1, batch, hidden, panels[0].data());
+    shares.run([&](int64_t row, int64_t rows) { run_steps(slices, weights, row, rows); });
+  }
+
+  // All steps of the rows [row, row + rows).
+  void run_steps(const Slices& slices, const Weights& weights, int64_t row, int64_t rows) {
+    const int64_t hidden = layer.hidden;
+    std::vector<float> panels[2] = {std::vector<float>(rows * hidden), std::vector<float>(rows * hidden)};
+    pack_panels(hx + row * hidden, hidden, 1, rows, hidden, panels[0].data());
     std::vector<std::unique_ptr<float[]>> products(slices.count);
     const int64_t gate_room = layer.kept() && !kept ? 4 * hidden : 0;
-    for (int64_t s = 0; s < slices.count; ++s) products[s].reset(new float[batch * weights.room(s) + gate_room]);
+    for (int64_t s = 0; s < slices.count; ++s) products[s].reset(new float[rows * weights.room(s) + gate_room]);
     for (int64_t step = 0; step < layer.steps; ++step) {
       const int64_t t = layer.time(step), before = layer.time(step - 1);
       const float* h = step ? output + before * layer.state() : hx;
@@ -140,9 +169,9 @@ struct Forward {
       slices.run([&](int64_t s) {
         const int64_t first = slices.first(s), n = slices.units(s), room = weights.room(s);
         float *z = products[s].get(), *next = panels[(step + 1) % 2].data();
-        weights.multiply(s, panels[step % 2].data(), batch, false, z);
-        for (int64_t b = 0; b < batch; ++b) point(t, b, first, n, z + b * room, h, c, z + batch * room);
-        to_panels(output + t * layer.state(), batch, hidden, first, n, next);
+        weights.multiply(s, panels[step % 2].data(), rows, false, z);
+        for (int64_t b = 0; b < rows; ++b) point(t, row + b, first, n, z + b * room, h, c, z + rows * room);
+        to_panels(output + t * layer.state() + row * hidden, rows, hidden, first, n, next);
       });
     }
   }
@@ -205,37 +234,44 @@ struct Backward {
   std::vector<float> reset;  // of GRU the gradient of what the hidden state adds, which is not that of the gates
 
   void run() {
-    const Slices slices(layer);
-    const int64_t width = layer.width(), hidden = layer.hidden, batch = layer.batch, row = batch * width;
+    const Shares shares(layer);
+    const Slices slices(layer, shares.threads);
+    const int64_t width = layer.width(), hidden = layer.hidden;
     Weights weights(slices, width, 1);
     slices.run([&](int64_t s) {
       weights.fill(s, hidden, [&](int64_t j) { return weight + slices.first(s) + j; });
     });
-    if (layer.mode == kGru) reset.resize(layer.steps * row);
+    if (layer.mode == kGru) reset.resize(layer.steps * layer.batch * width);
     const float* products = layer.mode == kGru ? reset.data() : of_gates;  // as the hidden state adds them
-    std::vector<float> panels[2] = {std::vector<float>(row), std::vector<float>(row)};
-    std::vector<std::unique_ptr<float[]>> carried(slices.count);  // of a slice: the gradient of its hidden units
-    for (int64_t s = 0; s < slices.count; ++s) carried[s].reset(new float[batch * weights.room(s)]());
     if (of_cx) std::fill_n(of_cx, layer.state(), 0.f);
+    shares.run([&](int64_t row, int64_t rows) { run_steps(slices, weights, products, row, rows); });
+    sum_weights(products);
+  }
+
+  // All steps of the rows [row, row + rows).
+  void run_steps(const Slices& slices, const Weights& weights, const float* products, int64_t row, int64_t rows) {
+    const int64_t width = layer.width(), hidden = layer.hidden;
+    std::vector<float> panels[2] = {std::vector<float>(rows * width), std::vector<float>(rows * width)};
+    std::vector<std::unique_ptr<float[]>> carried(slices.count);  // of a slice: the gradient of its hidden units
+    for (int64_t s = 0; s < slices.count; ++s) carried[s].reset(new float[rows * weights.room(s)]());
     for (int64_t step = layer.steps; step-- >= 0;) {  // once more at the end, for the initial state
       slices.run([&](int64_t s) {
         const int64_t first = slices.first(s), n = slices.units(s), room = weights.room(s);
         float *down = carried[s].get(), *next = panels[(step + 2) % 2].data();
         if (step + 1 < layer.steps)
-          weights.multiply(s, panels[(step + 1) % 2].data(), batch, layer.mode == kGru, down);
-        for (int64_t b = 0; b < batch; ++b) {
+          weights.multiply(s, panels[(step + 1) % 2].data(), rows, layer.mode == kGru, down);
+        for (int64_t b = 0; b < rows; ++b) {
           if (step < 0) {
-            std::copy_n(down + b * room, n, of_hx + b * hidden + first);
+            std::copy_n(down + b * room, n, of_hx + (row + b) * hidden + first);
             continue;
           }
-          point(step, b, first, n, down + b * room);
+          point(step, row + b, first, n, down + b * room);
         }
         if (step >= 0)
           for (int64_t i = first; i < width; i += hidden)
-            to_panels(products + layer.time(step) * row, batch, width, i, n, next);
+            to_panels(products + (layer.time(step) * layer.batch + row) * width, rows, width, i, n, next);
       });
     }
-    sum_weights(products);
   }
 
   void point(int64_t step, int64_t b, int64_t first, int64_t n, float* carried) {

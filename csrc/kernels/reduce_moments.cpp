@@ -192,6 +192,7 @@ void linalg_vector_norm(const Args& c) {
   const View& in = c.t[1];
   double p = c.a[0].given ? c.a[0].f : 2;
   Ord ord = p == 0 ? kZero : p == 1 ? kOne : p == 2 ? kTwo : p == kInf ? kMaximum : p == -kInf ? kMinimum : kPower;
+  if (ord != kZero && c.t[0].numel() == in.numel()) ord = kOne;  // of one item each: its square could overflow
   DType d = c.na > 3 && c.a[3].given ? DType(c.a[3].i) : in.dtype;
   if (is_integral(d))
     throw std::runtime_error("linalg.vector_norm: Expected a floating point or complex tensor as input. Got " +

@@ -100,10 +100,38 @@ template <class T, bool kMax> void extreme_row(const T* x, T* y, int64_t* index,
     index[i] = at;
   }
 }
+// Down columns side by side; best and at belong to the rows so far.
+template <class T, bool kMax>
+void extreme_columns(const T* x, int64_t xstep, T* y, int64_t ystep, int64_t* index, int64_t istep, int64_t rows, int64_t n) {
+  alignas(64) T best[kWide];
+  alignas(64) int64_t at[kWide];
+  std::copy_n(x, n, best);
+  std::fill_n(at, n, 0);
+  for (int64_t i = 0; i < rows; ++i, x += xstep, y += ystep, index += istep)
+#pragma GCC ivdep
+    for (int64_t j = 0; j < n; ++j) {
+      const T item = x[j];
+      const bool wins = (kMax ? item >= best[j] : item <= best[j]) | (item != item);
+      y[j] = best[j] = wins ? item : best[j];
+      index[j] = at[j] = wins ? i : at[j];
+    }
+}
 template <class T, bool kMax> void extremes(const Args& c, DType compute) {
   const View &values = c.t[0], &indices = c.t[1], &in = c.t[2];
   Rows rows({&values, &indices, &in}, c.a[0].i);
   if (rows.count == 0 || rows.length == 0) return;
+  const bool direct = values.dtype == compute && in.dtype == compute && indices.dtype == kInt64 && rows.step[0] != 1;
+  if (const int64_t cols = direct ? rows.take_columns() : 0; cols > 0) {
+    const int64_t wide = std::clamp<int64_t>((cols + get_num_threads() - 1) / get_num_threads(), 64, kWide);
+    const int64_t blocks = (cols + wide - 1) / wide;
+    return parallel_for(rows.count * blocks, std::max<int64_t>(1, kGrain / (wide * rows.length)), [&](int64_t begin, int64_t end) {
+      for (int64_t t = begin; t < end; ++t) rows.each(t / blocks, t / blocks + 1, [&](const int64_t* off) {
+        const int64_t j = t % blocks * wide;
+        extreme_columns<T, kMax>(in.ptr<T>() + off[2] + j, rows.step[2], values.ptr<T>() + off[0] + j, rows.step[0],
+                                 indices.ptr<int64_t>() + off[1] + j, rows.step[1], rows.length, std::min(wide, cols - j));
+      });
+    });
+  }
   parallel_for(rows.count, std::max<int64_t>(1, kGrain / rows.length), [&](int64_t begin, int64_t end) {
     RowBuffer x(in, compute, rows.step[2], rows.length), y(values, compute, rows.step[0], rows.length);
     RowBuffer index(indices, kInt64, rows.step[1], rows.length);

@@ -6,9 +6,25 @@
 namespace mt {
 namespace {
 
+#if defined(__F16C__)
+inline float wide(f16 v) { return _cvtsh_ss(v.bits); }
+inline void narrow(float v, f16& to) { to.bits = _cvtss_sh(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+#else
+inline float wide(f16 v) { return to_float(v); }
+inline void narrow(float v, f16& to) { to = to_f16(v); }
+#endif
+inline float wide(bf16 v) { return to_float(v); }
+inline void narrow(float v, bf16& to) {  // to_bf16 without a branch
+  uint32_t u;
+  std::memcpy(&u, &v, 4);
+  to.bits = uint16_t(v != v ? 0x7fc0 : (u + 0x7fff + ((u >> 16) & 1)) >> 16);
+}
 template <class T, Reduce R> inline T combine(T a, T b) {
-  if constexpr (is_half_v<T>) return cast<T>(combine<float, R>(to_float(a), to_float(b)));
-  else if constexpr (std::is_same_v<T, b8>) return R == kSum || R == kMax ? (a || b) : (a && b);
+  if constexpr (is_half_v<T>) {
+    T made;
+    narrow(combine<float, R>(wide(a), wide(b)), made);
+    return made;
+  } else if constexpr (std::is_same_v<T, b8>) return R == kSum || R == kMax ? (a || b) : (a && b);
   else if constexpr (R == kSum) return T(a + b);
   else if constexpr (R == kProd) return T(a * b);
   else if constexpr (R == kMax) return a != a || a > b ? a : b;  // NaN wins on either side
@@ -36,6 +52,17 @@ void combine_loop(char* plain, int64_t ps, char* indexed, int64_t is, const int6
   }
 }
 
+// complex32 is added as the pairs of float16 that it is.
+void add_halves(char* plain, int64_t ps, char* indexed, int64_t is, const int64_t* offset, int64_t n) {
+  const c32* p = reinterpret_cast<const c32*>(plain);
+  c32* q = reinterpret_cast<c32*>(indexed);
+  for (int64_t k = 0; k < n; ++k) {
+    c32& to = q[k * is + (offset ? offset[k] : 0)];
+    to.re = combine<f16, kSum>(to.re, p[k * ps].re);
+    to.im = combine<f16, kSum>(to.im, p[k * ps].im);
+  }
+}
+
 template <class T> Items combine_loop_of(Reduce reduce) {
   if (reduce == kSum) return combine_loop<T, kSum>;
   if (reduce == kProd) return combine_loop<T, kProd>;
@@ -47,6 +74,7 @@ template <class T> Items combine_loop_of(Reduce reduce) {
 
 Items indexing::combine_items(DType dtype, Reduce reduce, const char* op) {
   if (is_complex(dtype) && (reduce == kMax || reduce == kMin)) unsupported(op, dtype);
+  if (dtype == kComplexHalf && reduce == kSum) return add_halves;
   MT_DISPATCH_ALL(dtype, op, T, { return combine_loop_of<T>(reduce); })
   return nullptr;
 }
@@ -202,10 +230,18 @@ void index_add(const Args& args) {
   if (!alpha || (alpha->f == 1 && alpha->im == 0)) return to.write(add, source);
   int64_t n = source.numel();
   Scratch<char> scaled(n * itemsize(source.dtype) + 1);
-  Packed from(source, source.dtype, Packed::kRead);
+  DType wide = source.dtype == kComplexHalf ? kComplexFloat : source.dtype;
+  Packed from(source, wide, Packed::kRead);
   alignas(16) char factor[16];
-  store_scalar(*alpha, source.dtype, factor);
-  MT_DISPATCH_ALL(source.dtype, "index_add", T, {
+  store_scalar(*alpha, wide, factor);
+  if (wide != source.dtype) {
+    const c64 f = *reinterpret_cast<const c64*>(factor);
+    c32* q = reinterpret_cast<c32*>(scaled.get());
+    for (int64_t k = 0; k < n; ++k) {
+      c64 v = from.ptr<c64>()[k] * f;
+      q[k] = {cast<f16>(v.real()), cast<f16>(v.imag())};
+    }
+  } else MT_DISPATCH_ALL(source.dtype, "index_add", T, {
     const T* p = from.ptr<T>();
     T* q = reinterpret_cast<T*>(scaled.get());
     T f;
@@ -213,6 +249,7 @@ void index_add(const Args& args) {
     for (int64_t k = 0; k < n; ++k) q[k] = combine<T, kProd>(p[k], f);
   })
   View times = from.view;
+  times.dtype = source.dtype;
   int64_t strides[kMaxDims], step = 1;
   for (int d = times.ndim - 1; d >= 0; step *= times.sizes[d--]) strides[d] = step;
   times.data = scaled.get();
@@ -247,6 +284,7 @@ Register r4("index_reduce", index_reduce);
 Register r5("index_add", index_add);
 Register r6("index_copy", index_copy);
 Register r7("index_fill", index_fill);
+Serves complex32_sums(kComplex32, {"index_add"});
 Serves rare_items(kWideUnsigned | kFloat8 | kComplex32, {"scatter", "scatter_value", "index_copy", "index_fill"});
 
 }  // namespace

@@ -1,5 +1,7 @@
 // _softmax, _log_softmax and their backwards. The fused cross entropy is in cross_entropy.cpp.
 #include <limits>
+#include <numeric>
+#include <vector>
 
 #include "expect.h"
 #include "lane_planes.h"
@@ -12,6 +14,7 @@ namespace {
 
 constexpr int64_t kWide = 512;  // columns of a panel at a time, at most
 constexpr int64_t kShort = 8;   // items of a row that a vector holds
+constexpr int64_t kVectors = 256;  // and of one that is taken by vectors of 16, at most
 
 // ---- one row ----------------------------------------------------------------------------------------------------
 template <class T> T maximum(const T* x, int64_t n) {
@@ -29,10 +32,8 @@ template <class T> void softmax_short(const T* x, T* y, int64_t n) {
   const T scale = 1 / sum;
   for (int64_t i = 0; i < n; ++i) y[i] = e[i] * scale;
 }
-template <class T, bool kLog> void softmax_row(const T* x, T* y, int64_t n) {
-  if constexpr (!kLog)
-    if (n <= kShort) return softmax_short(x, y, n);
-  T max = maximum(x, n);
+// The sum of the powers, which softmax leaves in y.
+template <class T, bool kLog> T sum_powers(const T* x, T* y, int64_t n, T max) {
   if constexpr (kLog) {
     alignas(64) T e[1024];
     T sum = 0;
@@ -41,15 +42,68 @@ template <class T, bool kLog> void softmax_row(const T* x, T* y, int64_t n) {
       for (int64_t j = 0; j < m; ++j) e[j] = exp_nonpositive(x[i + j] - max);
       sum += total(e, m);
     }
-    T log = std::log(sum);
-#pragma GCC ivdep
-    for (int64_t i = 0; i < n; ++i) y[i] = x[i] - max - log;
+    return sum;
   } else {
 #pragma GCC ivdep
     for (int64_t i = 0; i < n; ++i) y[i] = exp_nonpositive(x[i] - max);
-    T scale = 1 / total(y, n);
-    for (int64_t i = 0; i < n; ++i) y[i] *= scale;
+    return total(y, n);
   }
+}
+template <class T, bool kLog> void divide_powers(const T* x, T* y, int64_t n, T max, T sum) {
+  const T by = kLog ? std::log(sum) : 1 / sum;
+#pragma GCC ivdep
+  for (int64_t i = 0; i < n; ++i) y[i] = kLog ? x[i] - max - by : y[i] * by;
+}
+// A row of few vectors. The last one overlaps the one before it, so that no loop has an end of its own: such ends would take
+// longer than the row.
+template <class T> struct Block {
+  static constexpr int64_t kItems = 16;
+  typedef T Items __attribute__((vector_size(kItems * sizeof(T))));
+  typedef T Anywhere __attribute__((vector_size(kItems * sizeof(T)), aligned(sizeof(T)), may_alias));
+  static Items load(const T* p) { return *reinterpret_cast<const Anywhere*>(p); }
+  static void store(T* p, Items v) { *reinterpret_cast<Anywhere*>(p) = v; }
+  static Items powers(const T* x, T max) {
+    alignas(64) T e[kItems];
+    for (int64_t j = 0; j < kItems; ++j) e[j] = exp_nonpositive(x[j] - max);
+    return load(e);
+  }
+  template <class F> static T fold(Items v, F f) {
+    v = f(v, __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7));
+    v = f(v, __builtin_shufflevector(v, v, 4, 5, 6, 7, 0, 1, 2, 3, 12, 13, 14, 15, 8, 9, 10, 11));
+    v = f(v, __builtin_shufflevector(v, v, 2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13));
+    v = f(v, __builtin_shufflevector(v, v, 1, 0, 3, 2, 5, 4, 7, 6, 9, 8, 11, 10, 13, 12, 15, 14));
+    return v[0];
+  }
+};
+template <class T, bool kLog> void softmax_vectors(const T* x, T* y, int64_t n) {
+  using B = Block<T>;
+  alignas(64) T e[kVectors];
+  const int64_t whole = (n - 1) / B::kItems * B::kItems, tail = n - B::kItems;
+  const auto greater = [](auto a, auto b) { return b > a ? b : a; };  // a NaN is in the sum anyway
+  const auto last = B::load(x + tail);
+  auto most = last;
+  for (int64_t i = 0; i < whole; i += B::kItems) most = greater(most, B::load(x + i));
+  const T max = B::fold(most, greater);
+  const auto last_power = B::powers(x + tail, max);
+  static constexpr T once[2 * B::kItems] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+                                            1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
+  auto sum = last_power * B::load(once + B::kItems - (whole - tail));  // without those that are in the vector before
+  for (int64_t i = 0; i < whole; i += B::kItems) {
+    const auto power = B::powers(x + i, max);
+    B::store(e + i, power);
+    sum += power;
+  }
+  const T total = B::fold(sum, [](auto a, auto b) { return a + b; }), by = kLog ? std::log(total) : 1 / total;
+  const auto result = [&](auto item, auto power) { return kLog ? item - max - by : power * by; };
+  for (int64_t i = 0; i < whole; i += B::kItems) B::store(y + i, result(B::load(x + i), B::load(e + i)));
+  B::store(y + tail, result(last, last_power));
+}
+template <class T, bool kLog> void softmax_row(const T* x, T* y, int64_t n) {
+  if constexpr (!kLog)
+    if (n <= kShort) return softmax_short(x, y, n);
+  if (n >= Block<T>::kItems && n <= kVectors) return softmax_vectors<T, kLog>(x, y, n);
+  const T max = maximum(x, n), sum = sum_powers<T, kLog>(x, y, n, max);
+  divide_powers<T, kLog>(x, y, n, max, sum);
 }
 template <class T, bool kLog> void backward_row(const T* g, const T* y, T* gx, int64_t n) {
   const T sum = kLog ? total(g, n) : T(dot(g, y, n));
@@ -97,7 +151,7 @@ void backward_panel(const T* g, int64_t gs, const T* y, int64_t ys, T* gx, int64
 }
 
 // ---- many short rows: turned, they are the columns of a panel ---------------------------------------------------------
-constexpr int64_t kItems = 256;  // of a short row, at most
+constexpr int64_t kItems = 24;  // of a short row, at most
 
 // Rows of a few items each that lie side by side, `kColumns` of them as a panel.
 template <class T> class TurnedRows {
@@ -134,6 +188,25 @@ bool short_rows(const Rows& rows, int64_t most, std::initializer_list<const View
   return true;
 }
 
+// Fewer long rows than threads, dense in both tensors: each is cut, and its threads meet for the maximum and for the sum.
+template <class T, bool kLog> void long_rows(const Rows& rows, const T* in, T* out, int64_t parts) {
+  const int64_t each = (rows.length + parts - 1) / parts;
+  std::vector<T> max(rows.count * parts), sum(rows.count * parts);
+  const auto run = [&](auto&& f) {  // f(part of all, its row, x, y, items)
+    parallel_for(rows.count * parts, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) rows.each(i / parts, i / parts + 1, [&](const int64_t* off) {
+        const int64_t first = std::min(i % parts * each, rows.length), n = std::min(each, rows.length - first);
+        f(i, i / parts, in + off[1] + first, out + off[0] + first, n);
+      });
+    });
+  };
+  run([&](int64_t i, int64_t, const T* x, T*, int64_t n) { max[i] = maximum(x, n); });
+  for (int64_t r = 0; r < rows.count; ++r) max[r] = maximum(max.data() + r * parts, parts);
+  run([&](int64_t i, int64_t r, const T* x, T* y, int64_t n) { sum[i] = sum_powers<T, kLog>(x, y, n, max[r]); });
+  for (int64_t r = 0; r < rows.count; ++r) sum[r] = std::accumulate(&sum[r * parts], &sum[r * parts] + parts, T(0));
+  run([&](int64_t, int64_t r, const T* x, T* y, int64_t n) { divide_powers<T, kLog>(x, y, n, max[r], sum[r]); });
+}
+
 // ---- all rows ---------------------------------------------------------------------------------------------------
 // A panel is cut so that its columns stay in the second cache between the passes.
 template <class T, class F> bool panels(Rows& rows, F body) {
@@ -155,7 +228,7 @@ template <class T, bool kLog> void forward(const View& out, const View& in, int6
   Rows rows({&out, &in}, dim);
   if (rows.count == 0 || rows.length == 0) return;
   const int64_t items = rows.length;
-  if (short_rows<T>(rows, kItems, {&out, &in}, dim, [&](int64_t first, int64_t count) {
+  if (short_rows<T>(rows, Block<T>::kItems - 1, {&out, &in}, dim, [&](int64_t first, int64_t count) {
         TurnedRows<T> x;
         x.load(in.ptr<T>() + first * items, count, items);
         softmax_panel<T, kLog>(x.panel(), x.kColumns, x.panel(), x.kColumns, items, x.kColumns);
@@ -166,6 +239,9 @@ template <class T, bool kLog> void forward(const View& out, const View& in, int6
     softmax_panel<T, kLog>(in.ptr<T>() + off[1], rows.step[1], out.ptr<T>() + off[0], rows.step[0], rows.length, n);
   };
   if (out.dtype == d && in.dtype == d && panels<T>(rows, panel)) return;
+  if (const int64_t parts = std::min(get_num_threads() / rows.count, items / kGrain); parts > 1 && !in_parallel() &&
+      out.dtype == d && in.dtype == d && rows.step[0] == 1 && rows.step[1] == 1)
+    return long_rows<T, kLog>(rows, in.ptr<T>(), out.ptr<T>(), parts);
   parallel_for(rows.count, std::max<int64_t>(1, kGrain / 4 / rows.length), [&](int64_t begin, int64_t end) {
     RowBuffer x(in, d, rows.step[1], rows.length), y(out, d, rows.step[0], rows.length);
     rows.each(begin, end, [&](const int64_t* off) {
@@ -180,7 +256,7 @@ template <class T, bool kLog> void backward(const View& out, const View& grad, c
   Rows rows({&out, &grad, &y}, dim);
   if (rows.count == 0 || rows.length == 0) return;
   const int64_t items = rows.length;
-  if (short_rows<T>(rows, 32, {&out, &grad, &y}, dim, [&](int64_t first, int64_t count) {
+  if (short_rows<T>(rows, kLog ? 8 : kItems, {&out, &grad, &y}, dim, [&](int64_t first, int64_t count) {
         TurnedRows<T> g, o;
         g.load(grad.ptr<T>() + first * items, count, items);
         o.load(y.ptr<T>() + first * items, count, items);
@@ -204,7 +280,11 @@ template <class T, bool kLog> void backward(const View& out, const View& grad, c
   });
 }
 
-template <bool kLog> void forward_any(const char* name, const Args& c) {
+template <bool kLog> void forward_any(const Args& c) {
+  const int64_t rank = c.t[1].ndim;
+  const bool last = rank == 0 || (c.a[0].i + rank) % rank == rank - 1;
+  const char* name = kLog ? (last ? "log_softmax_lastdim_kernel_impl" : "log_softmax_kernel_impl")
+                          : (last ? "softmax_lastdim_kernel_impl" : "softmax_kernel_impl");
   DType d = widened(c.t[1].dtype);
   MT_SWITCH(d, name, MT_FLOATS(T, { forward<T, kLog>(c.t[0], c.t[1], c.a[0].i); }))
 }
@@ -215,9 +295,9 @@ template <bool kLog> void backward_any(const char* name, const Args& c) {
   MT_SWITCH(d, name, MT_FLOATS(T, { backward<T, kLog>(c.t[0], c.t[1], c.t[2], c.a[0].i); }))
 }
 // _softmax(Tensor self, int dim, bool half_to_float) -> Tensor
-void softmax(const Args& c) { forward_any<false>("softmax_lastdim_kernel_impl", c); }
+void softmax(const Args& c) { forward_any<false>(c); }
 // _log_softmax(Tensor self, int dim, bool half_to_float) -> Tensor
-void log_softmax(const Args& c) { forward_any<true>("log_softmax_lastdim_kernel_impl", c); }
+void log_softmax(const Args& c) { forward_any<true>(c); }
 // _softmax_backward_data(Tensor grad_output, Tensor output, int dim, ScalarType input_dtype) -> Tensor
 void softmax_backward(const Args& c) { backward_any<false>("softmax_backward", c); }
 // _log_softmax_backward_data(Tensor grad_output, Tensor output, int dim, ScalarType input_dtype) -> Tensor

@@ -1,4 +1,5 @@
 // Ordering along a dim: sort, topk, kthvalue, and the sorted and consecutive unique. The keys are in order.h.
+#include "expect.h"
 #include "order.h"
 
 namespace mt {
@@ -83,7 +84,8 @@ template <class T> struct Emit {
   }
 };
 
-// 64-bit keys whose range and index fit one word together are sorted as that word: half of the memory to move.
+// 64-bit keys are sorted as words of one key and its index. Where both do not fit, the key's last bits are left out, and
+// items that agree in all others are sorted among themselves: half of the memory to move, and seldom any such item.
 template <class T> void sort_wide(const T* p, int64_t step, int64_t n, Emit<T>& emit, void* scratch) {
   Wide* a = static_cast<Wide*>(scratch);
   uint64_t low = ~uint64_t(0), high = 0;
@@ -95,16 +97,27 @@ template <class T> void sort_wide(const T* p, int64_t step, int64_t n, Emit<T>& 
     a[k] = {key, k};
   }
   emit.lossy = lossy != 0;
-  int bits = bit_width(high - low), index_bits = bit_width(uint64_t(n));
-  if (n < kRadix || bits + index_bits > 64) {
-    Wide* sorted = sort_items(a, a + n, n, 0, 64);
-    for (int64_t k = 0; k < n; ++k) emit(k, sorted[k].key, sorted[k].index);
+  if (std::is_sorted(a, a + n)) {
+    for (int64_t k = 0; k < n; ++k) emit(k, a[k].key, k);
     return;
   }
+  const int bits = bit_width(high - low), index_bits = bit_width(uint64_t(n)), lost = std::max(0, bits + index_bits - 64);
   uint64_t *words = static_cast<uint64_t*>(scratch), mask = (uint64_t(1) << index_bits) - 1;
-  for (int64_t k = 0; k < n; ++k) words[k] = (a[k].key - low) << index_bits | uint64_t(k);  // word k lies before item k
-  const uint64_t* sorted = sort_items(words, words + n, n, index_bits, bits);
-  for (int64_t k = 0; k < n; ++k) emit(k, (sorted[k] >> index_bits) + low, int64_t(sorted[k] & mask));
+  for (int64_t k = 0; k < n; ++k) words[k] = (a[k].key - low) >> lost << index_bits | uint64_t(k);  // word k lies before item k
+  const uint64_t* sorted = sort_items(words, words + n, n, index_bits, bits - lost);
+  if (lost == 0) {
+    for (int64_t k = 0; k < n; ++k) emit(k, (sorted[k] >> index_bits) + low, int64_t(sorted[k] & mask));
+    return;
+  }
+  Wide* same = a + n;  // behind both halves of the words
+  for (int64_t k = 0, m; k < n; k += m) {
+    for (m = 0; k + m < n && sorted[k + m] >> index_bits == sorted[k] >> index_bits; ++m) {
+      const int64_t index = int64_t(sorted[k + m] & mask);
+      same[m] = {uint64_t(encode(p[index * step], lossy) ^ emit.flip), index};
+    }
+    if (m > 1) std::sort(same, same + m);
+    for (int64_t i = 0; i < m; ++i) emit(k + i, same[i].key, same[i].index);
+  }
 }
 
 template <class T> constexpr int64_t sort_scratch(int64_t n) { return 2 * n * int64_t(sizeof(item_t<T>)) + 64; }
@@ -122,7 +135,7 @@ void sort_row(const T* p, int64_t step, int64_t n, bool descending, T* values, i
     key_t<T> lossy = 0;
     for (int64_t k = 0; k < n; ++k) set_item(a[k], key_t<T>(encode(p[k * step], lossy) ^ flip), k);
     emit.lossy = lossy != 0;
-    const uint64_t* sorted = sort_items(a, a + n, n, 32, 8 * int(sizeof(T)));
+    const uint64_t* sorted = std::is_sorted(a, a + n) ? a : sort_items(a, a + n, n, 32, 8 * int(sizeof(T)));
     for (int64_t k = 0; k < n; ++k) emit(k, key_t<T>(key_of(sorted[k])), index_of(sorted[k]));
   }
 }
@@ -149,12 +162,63 @@ void sort(const Args& args) {
   MT_DISPATCH_REAL_UNSIGNED(args.t[2].dtype, "sort", T, { sort_rows<T>(args.t, dim, args.a[1].i != 0); })
 }
 
+// The order of the rows of a matrix by their items, the first that differs deciding; equal rows keep theirs.
+template <class T> void order_rows_of(const View& self, int64_t* order) {
+  const int64_t n = self.sizes[0], items = self.sizes[1];
+  const T* p = self.ptr<T>();
+  for (int64_t i = 0; i < n; ++i) order[i] = i;
+  std::sort(order, order + n, [=](int64_t a, int64_t b) {
+    key_t<T> lossy = 0;
+    for (int64_t k = 0; k < items; ++k) {
+      const key_t<T> x = encode(p[a * items + k], lossy), y = encode(p[b * items + k], lossy);
+      if (x != y) return x < y;
+    }
+    return a < b;
+  });
+}
+// _order_rows(Tensor self) -> Tensor
+void order_rows(const Args& args) {
+  expect(args.t[1].ndim == 2, "_order_rows", "expected a matrix");
+  Packed self(args.t[1], args.t[1].dtype, Packed::kRead), order(args.t[0], kInt64, Packed::kWrite);
+  MT_DISPATCH_REAL_UNSIGNED(self.view.dtype, "unique_dim", T, { order_rows_of<T>(self.view, order.ptr<int64_t>()); })
+  order.finish();
+}
+
 // ---- selection -------------------------------------------------------------------------------------------
+
+// Few items are kept in order: each that is smaller than the last of them is put where it belongs.
+constexpr int64_t kFew = 16;
+template <class T> void select_few(const T* p, int64_t step, int64_t n, int64_t k, key_t<T> flip, item_t<T>* kept) {
+  constexpr int64_t kBlock = 16;
+  key_t<T> keys[kBlock], limit = 0, lossy = 0;
+  int64_t have = 0;
+  for (int64_t at = 0; at < n; at += kBlock) {
+    const int64_t m = std::min(kBlock, n - at);
+    if (step == 1 && m == kBlock) {
+      int smaller = 0;
+      for (int64_t j = 0; j < kBlock; ++j) keys[j] = key_t<T>(encode(p[at + j], lossy) ^ flip);
+      for (int64_t j = 0; j < kBlock; ++j) smaller |= keys[j] < limit;
+      if (have == k && !smaller) continue;
+    } else {
+      for (int64_t j = 0; j < m; ++j) keys[j] = key_t<T>(encode(p[(at + j) * step], lossy) ^ flip);
+    }
+    for (int64_t j = 0; j < m; ++j) {
+      if (have == k && keys[j] >= limit) continue;
+      item_t<T> item;
+      set_item(item, keys[j], at + j);
+      int64_t i = have < k ? have++ : k - 1;
+      for (; i > 0 && item < kept[i - 1]; --i) kept[i] = kept[i - 1];
+      kept[i] = item;
+      limit = key_t<T>(key_of(kept[have - 1]));
+    }
+  }
+}
 
 // Leaves the k smallest items (in keys ^ flip) of a row at the front of `kept` (not sorted among themselves). Whole
 // blocks whose keys are all above the largest kept so far are passed over. kept has room for `room` items.
 template <class T>
 void select(const T* p, int64_t step, int64_t n, int64_t k, key_t<T> flip, item_t<T>* kept, int64_t room) {
+  if (k <= kFew) return select_few(p, step, n, k, flip, kept);
   constexpr int64_t kBlock = 64;
   key_t<T> keys[kBlock], limit = key_t<T>(~key_t<T>(0)), lossy = 0;
   int64_t have = 0;
@@ -270,6 +334,15 @@ void kthvalue(const Args& args) {
 template <class T>
 int64_t runs(const T* values, const int64_t* indices, int64_t n, T* out, int64_t* inverse, int64_t* counts) {
   using C = compute_t<T>;
+  if (!inverse && !counts && n > 0) {  // without a branch, which would be guessed wrong at many an item
+    int64_t last = 0;
+    out[0] = values[0];
+    for (int64_t k = 1; k < n; ++k) {
+      out[last + 1] = values[k];
+      last += cast<C>(values[k]) != cast<C>(values[k - 1]);
+    }
+    return last + 1;
+  }
   int64_t found = -1, start = 0;
   for (int64_t k = 0; k < n; ++k) {
     if (k == 0 || cast<C>(values[k]) != cast<C>(values[k - 1])) {
@@ -319,7 +392,8 @@ Register r1("topk", topk);
 Register r2("kthvalue", kthvalue);
 Register r3("unique_sort", unique_sort);
 Register r4("unique_runs", unique_runs);
-Serves sorts(kWideUnsigned, {"sort", "unique_sort", "unique_runs"});
+Register r5("_order_rows", order_rows);
+Serves sorts(kWideUnsigned, {"sort", "unique_sort", "unique_runs", "_order_rows"});
 
 }  // namespace
 }  // namespace mt

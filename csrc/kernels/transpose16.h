@@ -53,6 +53,16 @@ inline void transpose16(const void* from, int64_t step, void* to, int64_t ld) {
   load_rows(from, step, r);
   store_columns(r, to, ld);
 }
+// The same of fewer than 16 rows: no other is read, and of each column no more is written.
+inline void transpose_few(const void* from, int64_t step, int rows, uint32_t* to, int64_t ld) {
+  __m512i r[16];
+  uint32_t square[16 * 16];
+#pragma GCC unroll 16
+  for (int i = 0; i < 16; ++i) r[i] = _mm512_loadu_si512(static_cast<const char*>(from) + (i < rows ? i : rows - 1) * step);
+  store_columns(r, square, 16);
+  for (int j = 0; j < 16; ++j)
+    _mm512_mask_storeu_epi32(to + j * ld, __mmask16((1 << rows) - 1), _mm512_loadu_si512(square + 16 * j));
+}
 
 // The same of 8 rows, with ld = 8.
 inline void store_eights(__m512i (&r)[8], void* to) {

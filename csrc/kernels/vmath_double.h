@@ -256,6 +256,27 @@ inline double erf(double x) {
   return a < 1. ? erf_near(x) : keep_sign(1. - erfc_far(at_most(a, 7.)), x);
 }
 
+// ---- hypot ------------------------------------------------------------------------------------------------------
+
+// The root of the sum of squares, of items scaled by the power of two below the larger one, less what its square is too large
+// by: within 1 ulp.
+inline __attribute__((always_inline)) double hypot(double x, double y) {
+#if defined(__FMA__) || defined(__ARM_FEATURE_FMA)
+  constexpr uint64_t exponent = 0x7ff0000000000000, subnormal = 0x0008000000000000;
+  const double a = magnitude(x), b = magnitude(y);
+  const uint64_t power = bits_of(a > b ? a : b) & exponent, inverse = 0x7fe0000000000000 - power;
+  const double down = bits<double>(inverse == 0 ? subnormal : inverse), up = bits<double>(power == 0 ? subnormal : power);
+  const double big = (a > b ? a : b) * down, small = (a > b ? b : a) * down, square = big * big;
+  const double root = std::sqrt(__builtin_fma(small, small, square));
+  const double excess = __builtin_fma(-small, small, __builtin_fma(root, root, -square)) - __builtin_fma(big, big, -square);
+  const double exact = root - excess * double(0.5f / float(root));
+  const double found = (root > 0. ? exact : root) * up;
+  return a == kInf || b == kInf ? kInf : a + b == a + b ? found : kNan;
+#else
+  return std::hypot(x, y);
+#endif
+}
+
 // ---- activations -----------------------------------------------------------------------------------------------
 
 inline double sigmoid(double x) {
@@ -271,7 +292,7 @@ inline double gelu(double x) { return x * normal_cdf(x); }
 using wide::exp; using wide::exp2; using wide::expm1; using wide::log; using wide::log2; using wide::log10;
 using wide::log1p; using wide::sinh; using wide::cosh; using wide::tanh; using wide::asinh; using wide::acosh;
 using wide::atanh; using wide::asin; using wide::acos; using wide::atan; using wide::atan2; using wide::erf;
-using wide::erfc; using wide::sigmoid; using wide::log_sigmoid; using wide::normal_cdf; using wide::gelu;
+using wide::erfc; using wide::hypot; using wide::sigmoid; using wide::log_sigmoid; using wide::normal_cdf; using wide::gelu;
 
 }  // namespace v
 }  // namespace mt

@@ -10,7 +10,7 @@ import sys
 from importlib import import_module
 from types import ModuleType
 
-from mindtorch_dropin.finder import OURS, PACKAGE_FOLDER, TorchFinder
+from mindtorch_dropin.finder import OURS, PACKAGE_FOLDER, TESTING_INTERNAL, TorchFinder
 
 VARIABLE = "MINDTORCH_AS_TORCH"      # 1: a Python that starts finds mindtorch_v2 under the name torch
 
@@ -31,14 +31,13 @@ def install(testing_internal: str | os.PathLike[str] | None = None) -> ModuleTyp
 
     Returns the module. PyTorch need not be installed, and is not touched where it is. What was imported as mindtorch_v2
     stays the same module and gets torch's name. `testing_internal` is for tests: a folder that holds the
-    torch/testing/_internal of a PyTorch, which is then imported over this library.
+    torch/testing/_internal of a PyTorch, which is then imported over this library, in processes started from here too.
     """
     _refuse_pytorch()
     os.environ[VARIABLE] = "1"
     start()
     if testing_internal is not None:
-        finder = next(found for found in sys.meta_path if isinstance(found, TorchFinder))
-        finder.testing_internal = os.fspath(testing_internal)
+        os.environ[TESTING_INTERNAL] = os.path.abspath(testing_internal)
     if OURS in sys.modules and "torch" not in sys.modules:
         from mindtorch_dropin import names  # needed by programs that call install() late, not by every Python
         names.rename_loaded()

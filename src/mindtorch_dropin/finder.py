@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 OURS = "mindtorch_v2"
 PACKAGE_FOLDER = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), OURS)
 NPU_FOLDER = os.path.join(PACKAGE_FOLDER, "_torch_npu")
+TESTING_INTERNAL = "MINDTORCH_TESTING_INTERNAL"      # a folder with torch/testing/_internal of a PyTorch; set by tests
 ALIASES = {OURS: "torch", "torch_npu.npu": "torch.npu"}      # a name, and the name under which its module lives
 
 
@@ -35,16 +36,14 @@ def alias_target(name: str) -> str | None:
 class TorchFinder:
     """Answers for torch, torch_npu and mindtorch_v2; below torch, Python's own finder reads torch.__path__."""
 
-    testing_internal: str | None = None      # a folder with torch/testing/_internal of a PyTorch; set by tests
-
     def find_spec(self, fullname: str, path: Sequence[str] | None = None,
                   target: ModuleType | None = None) -> ModuleSpec | None:
         if fullname == "torch":
             return _package_spec("torch", PACKAGE_FOLDER, FrontDoorLoader)
         if fullname == "torch_npu":
             return _package_spec("torch_npu", NPU_FOLDER, SourceFileLoader)
-        if fullname == "torch.testing._internal" and self.testing_internal is not None:
-            folder = os.path.join(self.testing_internal, *fullname.split("."))
+        if fullname == "torch.testing._internal" and TESTING_INTERNAL in os.environ:
+            folder = os.path.join(os.environ[TESTING_INTERNAL], *fullname.split("."))
             return _package_spec(fullname, folder, SourceFileLoader)
         # runpy runs __main__ itself; the module of an alias would be torch.__main__.
         canonical = alias_target(fullname) if not fullname.endswith(".__main__") else None

@@ -101,7 +101,9 @@ _FROM |= dict.fromkeys((
 _DEFERRED += ("fx", "export", "_export", "monitor", "_commands", "_functorch", "_guards", "_progress", "_decomp", "package")
 _deferred.defer(__name__, {name: _FROM.get(name, name) for name in (*_DEFERRED, *_FROM)}, plain_lookup=True)
 vars(cuda).update(_legacy.cuda_tensor_types)
-_deferred.defer(autograd.__name__, {"profiler": "autograd.profiler", "kineto_available": "autograd.profiler",
+_deferred.defer(autograd.__name__, {**dict.fromkeys(
+    ("profiler", "kineto_available", "DeviceType", "ProfilerActivity", "ProfilerState", "_supported_activities",
+     "_record_function_with_args_enter", "_record_function_with_args_exit"), "autograd.profiler"),
                                     **dict.fromkeys(("_check_batched", "_check_batched_forward"), "_functorch.batched_checks")})
 _deferred.defer(_ops.__name__, {"npu": "_ops.npu", **dict.fromkeys(("OpOverload", "OpOverloadPacket",
                                                                     "HigherOrderOperator"), "library")})
@@ -111,9 +113,12 @@ _CORE_NAMES = (
     "_get_deterministic_algorithms _get_deterministic_algorithms_warn_only _get_float32_matmul_precision "
     "_get_warnAlways _is_autocast_available _get_deterministic_fill_uninitialized_memory _get_cudnn_enabled "
     "_get_mkldnn_enabled _get_flash_sdp_enabled _get_math_sdp_enabled _get_mem_efficient_sdp_enabled "
-    "_get_cublas_allow_tf32 _get_default_device _autocast_supported_devices _is_any_autocast_enabled "
+    "_get_cudnn_sdp_enabled _get_overrideable_sdp_enabled _set_sdp_use_flash _set_sdp_use_math _set_sdp_use_mem_efficient "
+    "_set_sdp_use_cudnn _set_sdp_use_overrideable _get_cublas_allow_tf32 "
+    "_get_default_device _autocast_supported_devices _is_any_autocast_enabled "
     "_get_thread_name _has_cuda _has_cudnn _has_mps _has_xpu _has_magma Generator Size Future _VariableFunctions "
-    "_has_torch_function_unary _has_torch_function_variadic _infer_size _is_alias_of _increment_version "
+    "_to_dlpack_versioned _torchDeviceToDLDevice "
+    "_VariableFunctionsClass _has_torch_function_unary _has_torch_function_variadic _infer_size _is_alias_of _increment_version "
     "_get_tensor_metadata _group_tensors_by_device_and_dtype _is_torch_function_enabled "
     "_is_torch_function_mode_enabled _is_fwd_grad_enabled _enter_dual_level _exit_dual_level "
     "_jit_get_schemas_for_operator _dispatch_has_kernel _dispatch_has_kernel_for_dispatch_key "
@@ -126,10 +131,13 @@ _AUTOGRAD_NAMES = (
     "CreationMeta _push_saved_tensors_default_hooks _pop_saved_tensors_default_hooks "
     "_saved_tensors_hooks_get_disabled_error_message _saved_tensors_hooks_is_enabled "
     "_saved_tensors_hooks_disable _saved_tensors_hooks_enable _unsafe_set_version_counter _supported_activities "
-    "_top_saved_tensors_default_hooks _get_sequence_nr kineto_available DeviceType")
+    "_top_saved_tensors_default_hooks _get_sequence_nr kineto_available DeviceType "
+    "_profiler_enabled")
 _deferred.defer(_C.__name__, {"PyTorchFileReader": "_file_records", "PyTorchFileWriter": "_file_records",
                               "_AutoDispatchBelowAutograd": "_library.operator",
                               "_AutoDispatchBelowADInplaceOrView": "_library.operator",
+                              **dict.fromkeys(("_set_worker_pids", "_remove_worker_pids", "_error_if_any_worker_fails",
+                                               "_set_worker_signal_handlers"), "utils.data._utils.signal_handling"),
                               **dict.fromkeys(_CORE_NAMES.split(), "_core_names")}, plain_lookup=True)
 _deferred.defer(_C._autograd.__name__, dict.fromkeys(_AUTOGRAD_NAMES.split(), "_core_names"), plain_lookup=True)
 

@@ -24,16 +24,14 @@ _REASONS = {
         quantized_gru_cell quantized_lstm_cell quantized_max_pool1d quantized_max_pool2d quantized_max_pool3d
         quantized_rnn_relu_cell quantized_rnn_tanh_cell""",
     "products with packed integer weights are not offered": """
-        _convert_weight_to_int4pack _convert_weight_to_int4pack_for_cpu _dyn_quant_matmul_4bit
-        _dyn_quant_pack_4bit_weight _mixed_dtypes_linear _weight_int4pack_mm _weight_int4pack_mm_for_cpu
-        _weight_int4pack_mm_with_scales_and_zeros _weight_int8pack_mm""",
+        _convert_weight_to_int4pack _mixed_dtypes_linear _weight_int4pack_mm _weight_int4pack_mm_with_scales_and_zeros""",
     "this function of cuDNN, cuFFT, MIOpen, MPS, XLA or Vulkan has no counterpart here": """
         _cslt_compress _cslt_sparse_mm _cslt_sparse_mm_search _cudnn_ctc_loss _cudnn_init_dropout_state _cudnn_rnn
         _cudnn_rnn_flatten_weight _cufft_clear_plan_cache _cufft_get_plan_cache_max_size _cufft_get_plan_cache_size
         _cufft_set_plan_cache_max_size _fill_mem_eff_dropout_mask_ _flash_attention_forward_no_dropout_inplace _lstm_mps
         _mps_convolution _mps_convolution_transpose _propagate_xla_data _scaled_dot_product_attention_math_for_mps
         _scaled_dot_product_cudnn_attention _scaled_dot_product_efficient_attention
-        _scaled_dot_product_flash_attention _scaled_dot_product_flash_attention_for_cpu _triton_multi_head_attention
+        _scaled_dot_product_flash_attention _triton_multi_head_attention
         _triton_scaled_dot_attention _use_cudnn_ctc_loss _use_cudnn_rnn_flatten_weight _use_miopen_ctc_loss
         batch_norm_backward_elemt batch_norm_backward_reduce batch_norm_elemt batch_norm_gather_stats
         batch_norm_gather_stats_with_counts batch_norm_stats batch_norm_update_stats cudnn_affine_grid_generator
@@ -60,7 +58,7 @@ _REASONS = {
         _convolution_mode _copy_from _copy_from_and_resize _cummax_helper _cummin_helper
         _dirichlet_grad _efficientzerotensor _embedding_bag_forward_only _foobar _from_blob _functional_assert_async
         _functional_assert_scalar _functional_sym_constrain_range _functional_sym_constrain_range_for_size
-        _fused_adagrad_ _fused_adam_ _fused_adamw_ _fused_dropout _fused_sdp_choice _fused_sgd_
+        _fused_adagrad_ _fused_adam_ _fused_adamw_ _fused_dropout  _fused_sgd_
         _grid_sampler_2d_cpu_fallback _histogramdd_bin_edges _histogramdd_from_bin_cts _histogramdd_from_bin_tensors
         _index_put_impl_ _linalg_det _linalg_eigh _linalg_slogdet _linalg_solve_ex _linalg_svd
         _lu_with_info _make_dep_token _make_dual _masked_scale _native_multi_head_attention _philox_key_fold_in
@@ -68,9 +66,7 @@ _REASONS = {
         _reshape_from_tensor _resize_output_ _sobol_engine_draw _sobol_engine_ff_ _sobol_engine_initialize_state_
         _sobol_engine_scramble_ _sparse_log_softmax_backward_data
         _sparse_softmax_backward_data _sparse_sparse_matmul
-        _test_autograd_multiple_dispatch _test_autograd_multiple_dispatch_view
-        _test_autograd_multiple_dispatch_view_copy _test_check_tensor _test_functorch_fallback
-        _test_parallel_materialize _test_serialization_subcmul _transform_bias_rescale_qkv
+        _test_check_tensor _test_parallel_materialize _test_serialization_subcmul _transform_bias_rescale_qkv
         _transformer_encoder_layer_fwd _unpack_dual _unsafe_index _unsafe_index_put
         _validate_compressed_sparse_indices _validate_sparse_bsc_tensor_args _validate_sparse_bsr_tensor_args
         _validate_sparse_csc_tensor_args _validate_sparse_csr_tensor_args slice_inverse sym_constrain_range

@@ -49,6 +49,8 @@ class BoundedFile:
         return self.file.read(min(n, self.left()) if n >= 0 else self.left())
 
     def readline(self, n: int = -1) -> bytes:
+        if not isinstance(self.file, io.IOBase):     # of a class whose readline may take no limit
+            return self.file.readline()
         return self.file.readline(min(n, self.left()) if n >= 0 else self.left())
 
     def fill(self, view: memoryview) -> None:
@@ -239,7 +241,7 @@ class Archive:
             return default
         order = self.read("byteorder")
         if order not in (b"little", b"big"):
-            raise self.error(f"Unknown endianness type: {ascii(order[:20])[1:]}")
+            raise self.error(f"Unknown endianness type: {ascii(order[:20])[2:-1]}")
         return order.decode()
 
 

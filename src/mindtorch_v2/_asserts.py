@@ -86,7 +86,7 @@ def is_nonzero(input: Any) -> bool:
     if input.numel() != 1:
         word = "no values" if input.numel() == 0 else "more than one value"
         raise RuntimeError(f"Boolean value of Tensor with {word} is ambiguous")
-    return bool(input.item())
+    return bool(input)
 
 
 def is_same_size(input: Any, other: Any) -> bool:

@@ -13,6 +13,8 @@ _fills_memory = True                            # torch.utils.deterministic.fill
 _matmul_precision = "highest"                   # float32 products are always computed in float32
 _warn_always = False                            # warnings of the library are given every time
 allow_internal_format = False                   # torch.npu.config: tensors stay in the plain format, whatever is permitted
+# What torch.backends.cuda permits of attention; on the cpu the first and the third are there to choose from.
+attention_ways = dict.fromkeys(("flash_sdp", "mem_efficient_sdp", "math_sdp", "cudnn_sdp", "overrideable_sdp"), True)
 _interop_threads = 1                            # there is one pool of threads, whatever is set
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from mindtorch_v2 import _C
 from mindtorch_v2._C import TensorBase
 from mindtorch_v2._C import dtype as DType
+from mindtorch_v2._dlpack import capsule_device
 from mindtorch_v2._ops import ops
 from mindtorch_v2._storage import UntypedStorage
 from mindtorch_v2._tensor import Tensor
@@ -68,15 +69,17 @@ def asarray(obj: Any, *, dtype: DType | None = None, device: Any = None, copy: b
             warnings.warn("torch.asarray: unspecified requires_grad now defaults to obj.requires_grad instead of False. Pass "
                           "requires_grad=False explicitly to get the old behavior and silence this warning.", stacklevel=2)
         made = obj.to(device=device, dtype=dtype, copy=bool(copy))
-    elif copy is False and hasattr(obj, "__array_interface__"):
+    elif copy is False and getattr(obj, "shape", None) != () and hasattr(obj, "__array_interface__"):
         return asarray(as_tensor(obj), dtype=dtype, device=device, copy=False, requires_grad=requires_grad)
-    elif copy is False and isinstance(obj, (list, tuple, range)):
+    elif copy is False and getattr(obj, "shape", None) == () and hasattr(obj, "__array__"):
+        raise RuntimeError("can't alias NumPy scalars. Either remove copy=False or transform it in a ndarray. ")
+    elif copy is False and isinstance(obj, (list, tuple, range, bool, int, float, complex)):
         raise ValueError("can't alias arbitrary sequence into a tensor.")
     else:
         made = tensor(obj, dtype=dtype, device=device) if copy else as_tensor(obj, dtype, device)
-    if requires_grad is None or requires_grad is made.requires_grad is False:
+    if requires_grad is None or requires_grad is made.requires_grad:
         return made
-    return made.detach()._requires_grad_(requires_grad)
+    return made._requires_grad_(True) if requires_grad else made.detach()       # of obj itself where that is what there is
 
 
 def from_numpy(ndarray: Any) -> Tensor:
@@ -96,12 +99,17 @@ def frombuffer(buffer: Any, *, dtype: DType, count: int = -1, offset: int = 0, r
 
 def from_dlpack(ext_tensor: Any, *, device: Any = None, copy: bool | None = None) -> Tensor:
     """A tensor over the memory of another library's array."""
-    capsule = ext_tensor.__dlpack__() if hasattr(ext_tensor, "__dlpack__") else ext_tensor
-    made = _C._from_dlpack(capsule)
-    made = made.clone() if copy else made
-    if device is not None and _C.device(device).type == "meta":
-        raise BufferError("Cannot pack tensors on meta")
-    return made if device is None else made.to(device)
+    if not hasattr(ext_tensor, "__dlpack__"):
+        assert device is None and copy is None, "device and copy kwargs not supported when ext_tensor is already a DLPack capsule."
+        return _C._from_dlpack(ext_tensor)
+    options: dict[str, Any] = {} if copy is None else {"copy": copy}
+    if device is not None:
+        options["dl_device"] = capsule_device(_C.device(device))
+    ext_tensor.__dlpack_device__()
+    try:
+        return _C._from_dlpack(ext_tensor.__dlpack__(max_version=(1, 0), **options))
+    except TypeError:                # made before DLPack 1.0
+        return _C._from_dlpack(ext_tensor.__dlpack__(**options))
 
 
 def is_tensor(obj: Any) -> bool:

@@ -44,6 +44,19 @@ def _get_mem_efficient_sdp_enabled() -> bool:
     return torch.backends.cuda.mem_efficient_sdp_enabled()
 
 
+def _get_cudnn_sdp_enabled() -> bool:
+    return torch.backends.cuda.cudnn_sdp_enabled()
+
+
+def _get_overrideable_sdp_enabled() -> bool:
+    return torch.backends.cuda.overrideable_sdp_enabled()
+
+
+_set_sdp_use_flash, _set_sdp_use_math = torch.backends.cuda.enable_flash_sdp, torch.backends.cuda.enable_math_sdp
+_set_sdp_use_mem_efficient, _set_sdp_use_cudnn = torch.backends.cuda.enable_mem_efficient_sdp, torch.backends.cuda.enable_cudnn_sdp
+_set_sdp_use_overrideable = torch.backends.cuda.enable_overrideable_sdp
+
+
 def _get_cublas_allow_tf32() -> bool:
     return torch.backends.cuda.matmul.allow_tf32
 
@@ -79,6 +92,15 @@ _VariableFunctions = SimpleNamespace(
     **{name: getattr(torch.Tensor, name) for name in "__and__ __lshift__ __or__ __rshift__ __xor__ detach_".split()},
     unique_dim=torch._ops.ops.unique_dim, is_vulkan_available=lambda: False, _nnpack_available=lambda: False,
     _to_cpu=lambda tensors: [x.cpu() for x in tensors])
+_torchDeviceToDLDevice = torch._dlpack.capsule_device
+_VariableFunctionsClass: Any = type("_VariableFunctionsClass", (), {**vars(_VariableFunctions), "__module__": _core.__name__})
+
+
+def _to_dlpack_versioned(tensor: torch.Tensor) -> Any:
+    """A capsule of DLPack 1.0 over a tensor's memory."""
+    return torch._C._to_dlpack(tensor, True)
+
+
 _has_torch_function_unary = torch.overrides.has_torch_function_unary
 _has_torch_function_variadic = torch.overrides.has_torch_function_variadic
 
@@ -241,7 +263,7 @@ def _unsafe_set_version_counter(tensors: Any, versions: Any) -> None:
 
 
 def _supported_activities() -> set[Any]:
-    return torch.profiler.supported_activities()
+    return torch.autograd._supported_activities()
 
 
 def kineto_available() -> bool:
@@ -249,10 +271,7 @@ def kineto_available() -> bool:
     return torch.autograd.kineto_available()
 
 
-class DeviceType(enum.Enum):
-    """Kinds of devices, by PyTorch's numbers."""
-    CPU, CUDA, MKLDNN, OPENGL, OPENCL, IDEEP, HIP, FPGA, MAIA, XLA, Vulkan, Metal, XPU, MPS, Meta, HPU, VE, Lazy, IPU, MTIA, \
-        PrivateUse1 = range(21)
+DeviceType, _profiler_enabled = torch.autograd.profiler.DeviceType, torch.autograd._profiler_enabled
 
 
 # ---- the compiler of TorchScript, which is not here: its switches are off and stay so ------------------------------------
@@ -261,8 +280,8 @@ def _switch_off(enable: bool) -> bool:
     return False
 
 
-def _get_graph_executor_optimize() -> bool:
-    """True, as where nothing was set."""
+def _get_graph_executor_optimize(new: bool | None = None) -> bool:
+    """True, as where nothing was set; a new setting has nothing to change."""
     return True
 
 

@@ -1,15 +1,13 @@
 """PyTorchFileReader and PyTorchFileWriter: the records of an archive of torch.save, one by one and by name."""
 from __future__ import annotations
 
-import hashlib
 import os
 import sys
-import zipfile
 from typing import Any
 
 import mindtorch_v2 as torch
 from mindtorch_v2._archive import Archive, WholeWriter
-from mindtorch_v2.serialization import _write_record
+from mindtorch_v2._record_writer import RecordWriter
 
 
 class PyTorchFileReader:
@@ -79,9 +77,17 @@ class PyTorchFileWriter:
     def __init__(self, file: Any, compute_crc32: bool = True, storage_alignment: int = 64) -> None:
         is_path = isinstance(file, (str, os.PathLike))
         self._root = os.path.splitext(os.path.basename(os.fspath(file)))[0] if is_path else "archive"
-        self._zip = zipfile.ZipFile(file if is_path else WholeWriter(file), "w")
-        self._alignment, self._written = storage_alignment, dict[str, None]()
-        self._digest, self._version, self._id = hashlib.blake2b(digest_size=16), 3, ""
+        folder = os.path.dirname(os.fspath(file)) if is_path else ""
+        if folder and not os.path.isdir(folder):
+            raise RuntimeError(f"Parent directory {folder} does not exist.")
+        self._owned: Any = open(file, "wb") if is_path else None
+        self._archive = RecordWriter(self._owned or WholeWriter(file), storage_alignment, compute_crc32)
+        self._written = dict[str, None]()
+        self._version, self._id = 3, ""
+
+    def __del__(self) -> None:
+        if getattr(self, "_owned", None) is not None:
+            self._owned.close()
 
     def archive_name(self) -> str:
         """The folder of all records: the file's name without what follows its last dot."""
@@ -101,9 +107,8 @@ class PyTorchFileWriter:
         part = memoryview(raw).cast("B")[:size]
         if len(part) < size:
             raise ValueError(f"expected {size} bytes for record {name}, got {len(part)}")
-        _write_record(self._zip, f"{self._root}/{name}", part, self._alignment)
+        self._archive.write(f"{self._root}/{name}", part)
         self._written[name] = None
-        self._digest.update(name.encode() + b"%d" % size)
 
     def get_all_written_records(self) -> set[str]:
         """The names of the records so far."""
@@ -118,8 +123,9 @@ class PyTorchFileWriter:
         for name, data in (("version", b"%d\n" % self._version), ("byteorder", sys.byteorder.encode())):
             if name not in self._written:
                 self.write_record(name, data, len(data))
-        digest = self._digest.digest()
-        number = "".join(f"{int.from_bytes(part, 'little'):020d}" for part in (digest[:8], digest[8:]))
-        self.write_record(".data/serialization_id", number.encode(), len(number))
-        self._zip.close()
-        self._id = number
+        number = self._archive.identity()
+        self.write_record(".data/serialization_id", number, len(number))
+        self._archive.end()
+        if self._owned is not None:
+            self._owned.close()
+        self._id = number.decode()

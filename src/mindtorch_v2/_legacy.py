@@ -6,6 +6,7 @@ from typing import Any
 
 from mindtorch_v2 import _C
 from mindtorch_v2._C import device as Device
+from mindtorch_v2._legacy_new import check_legacy_device as _check_device
 from mindtorch_v2._legacy_new import legacy_error as _legacy_error
 from mindtorch_v2._legacy_new import legacy_tensor as _legacy_tensor
 from mindtorch_v2._storage import UntypedStorage
@@ -34,9 +35,7 @@ class _TensorType(type):
         """A tensor of the given sizes (memory not set), or of the given data."""
         if "dtype" in kwargs:
             raise _legacy_error(args, kwargs)
-        if device is not None and Device(device).type != cls._device:   # type: ignore[attr-defined]
-            raise RuntimeError(f"legacy constructor expects device type: {cls._device} but device type: "   # type: ignore
-                               f"{Device(device).type} was passed")
+        _check_device(cls._device, device)   # type: ignore[attr-defined]
         return _legacy_tensor(*args, dtype=cls.dtype, device=cls._device, **kwargs)   # type: ignore[attr-defined]
 
 
@@ -99,8 +98,9 @@ class _StorageType(_TensorType):
         if options or len(args) + (wrap_storage is not None) > 1:
             said = f"Keyword argument {next(iter(options))!r} cannot be specified" if options else "Too many positional arguments"
             raise RuntimeError(wrong_arguments(f"{cls}.__new__", _STORAGE_FORMS, said))
-        if args and isinstance(args[0], (_C.StorageBase, TypedStorage)) or \
-                wrap_storage is not None and not isinstance(wrap_storage, UntypedStorage):
+        odd = args and (isinstance(args[0], (str, _C.TensorBase, _C.StorageBase, TypedStorage)) or not isinstance(args[0], int)
+                        and not hasattr(args[0], "__len__"))
+        if odd or wrap_storage is not None and not isinstance(wrap_storage, UntypedStorage):
             given = type(args[0] if args else wrap_storage)
             raise TypeError(wrong_arguments(f"{cls}.__new__", _STORAGE_FORMS, f"Argument type not recognized: {given}"))
         if wrap_storage is not None and wrap_storage.device.type != kind._device:
@@ -111,16 +111,6 @@ class _StorageType(_TensorType):
         warn_of_removal()
         return TypedStorage(wrap_storage=wrap_storage, dtype=kind.dtype, _internal=True)
 
-    def from_buffer(cls, *args: Any, **kwargs: Any) -> Any:
-        """A storage with a copy of the items in a buffer."""
-        return TypedStorage.from_buffer(*args, dtype=cls.dtype, **kwargs)   # type: ignore[attr-defined]
-
-    def from_file(cls, filename: str, shared: bool = False, size: int = 0) -> Any:
-        """A storage of a number of items over a file."""
-        kind: Any = cls
-        untyped = UntypedStorage.from_file(filename, shared, size * kind.dtype.itemsize)
-        return TypedStorage(wrap_storage=untyped, dtype=kind.dtype, _internal=True)
-
 
 _STORAGE_FORMS = """ * no arguments
  * (int size)
@@ -129,7 +119,7 @@ _STORAGE_FORMS = """ * no arguments
 """
 
 
-class _LegacyStorage(metaclass=_StorageType):
+class _LegacyStorage(TypedStorage, metaclass=_StorageType):
     """What the named storages have in common; it makes none itself."""
 
     __module__ = "torch.storage"
@@ -213,12 +203,12 @@ def set_default_tensor_type(t: Any, /) -> None:
                   "torch.set_default_device() as alternatives.", UserWarning, stacklevel=2)
     if isinstance(t, _AbsentType):
         raise TypeError(f"type {t.__module__}.{t.__name__} not available. Torch not compiled with CUDA enabled.")
-    if isinstance(t, str) and name not in tensor_types:
-        raise TypeError(f"invalid type name: {t}")
-    kind = tensor_types[name] if name is not None else t
-    if not isinstance(kind, _TensorType) and kind is not Tensor:
+    if isinstance(t, str) and name not in tensor_types and t != "torch.Tensor":
+        raise AttributeError(f"module 'torch' has no attribute '{name}'")
+    kind = tensor_types.get(name) if name is not None else t
+    if not isinstance(kind, _TensorType):
         raise TypeError("invalid type object: only floating-point types are supported as the default type")
-    _C.set_default_dtype(getattr(kind, "dtype", None) if kind is not Tensor else _C._dtype_named("float32"))
+    _C.set_default_dtype(kind.dtype)   # type: ignore[attr-defined]
 
 
 def get_default_tensor_type() -> type:

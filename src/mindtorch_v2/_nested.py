@@ -9,6 +9,7 @@ from typing import Any
 
 from mindtorch_v2 import _C
 from mindtorch_v2._C import TensorBase
+from mindtorch_v2._nested_int import NestedInt, size_of
 from mindtorch_v2._ops.table import composite, ops
 from mindtorch_v2._shape import Size
 from mindtorch_v2._tensor import Tensor, _disabled_torch_function_impl
@@ -16,34 +17,6 @@ from mindtorch_v2._tensor import Tensor, _disabled_torch_function_impl
 JAGGED = _C._named_constant("jagged")
 INT64 = _C._dtype_named("int64")
 _bodies: dict[str, Callable[..., Any]] = {}
-
-
-class NestedInt:
-    """The size of the ragged dim, which differs from sequence to sequence. In a shape that is asked for it stands for
-    "as it is", as -1 does."""
-
-    made = 0
-
-    def __init__(self, offsets: Any) -> None:
-        self.offsets, self.number = offsets, NestedInt.made
-        NestedInt.made += 1
-
-    def __index__(self) -> int:
-        return -1
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, NestedInt) and other.offsets is self.offsets
-
-    def __hash__(self) -> int:
-        return id(self.offsets)
-
-    def __gt__(self, other: Any) -> bool:
-        return True
-
-    __ge__ = __gt__
-
-    def __repr__(self) -> str:
-        return f"j{self.number}"
 
 
 class NestedTensor(Tensor):
@@ -57,6 +30,9 @@ class NestedTensor(Tensor):
     _lengths: Any
     _ragged_size: NestedInt
     is_nested = True
+
+    def __new__(cls, values: Any, offsets: Any, *, lengths: Any = None, _ragged_idx: int = 1, **_: Any) -> Any:
+        return make(values, offsets, lengths, _ragged_idx)
 
     @staticmethod
     def interpose(op: Any, row: Any, slots: tuple[Any, ...], out: Any) -> Any:
@@ -197,8 +173,25 @@ def make(values: Any, offsets: Any, lengths: Any = None, ragged_idx: int = 1, si
     """A nested tensor over values, which has the sequences along its dim ragged_idx - 1."""
     made = _C._make_wrapper(NestedTensor, (offsets.shape[0] - 1, *values.shape), None, values.dtype, values.device)
     made._values, made._offsets, made._lengths, made._ragged_idx = values, offsets, lengths, ragged_idx
-    made._ragged_size = NestedInt(offsets) if size is None else size
+    made._ragged_size = size_of(offsets) if size is None else size
     return made
+
+
+def narrowed(tensor: Any, starts: Any, lengths: Any) -> Any:
+    """The part of each row of a dense tensor that begins at starts and has lengths items: a view of its memory."""
+    count = tensor.shape[0]
+    try:
+        starts, lengths = starts.expand(count), lengths.expand(count)
+    except RuntimeError:
+        raise RuntimeError("When constructing a jagged nested tensor using narrow(), your start and length must be Tensors "
+                           "that broadcast to input.shape[0]") from None
+    begins = starts + tensor.shape[1] * ops.arange(count, dtype=INT64, device=tensor.device)
+    offsets = ops.cat([begins, (begins[-1] + lengths[-1]).unsqueeze(0)])
+    values = tensor.flatten(0, 1) if tensor.dim() > 1 else tensor
+    if bool((begins[1:] == begins[:-1] + lengths[:-1]).all()):
+        first, last = int(offsets[0]), int(offsets[-1])
+        return make(values[first:last], offsets - first)
+    return make(values, offsets, lengths)
 
 
 def rebuild(values: Any, offsets: Any, lengths: Any, ragged_idx: int, requires_grad: bool) -> Any:

@@ -114,8 +114,8 @@ class _NamingPickler(_StorageIds, _PythonPickler):
     dispatch[types.FunctionType] = save_global
 
 
-class _CompiledPickler(_StorageIds, pickle.Pickler):
-    """Python's compiled pickler: globals have this library's names, which are noted and replaced afterwards."""
+class _NotingPickler(_StorageIds):
+    """Globals have this library's names, which are noted and replaced afterwards."""
 
     def __init__(self, file: IO[bytes], protocol: int, legacy: bool) -> None:
         super().__init__(file, protocol, legacy)
@@ -129,17 +129,41 @@ class _CompiledPickler(_StorageIds, pickle.Pickler):
                 self.own.append(f"c{module}\n{name}\n".encode())
         return _reduced(obj)
 
+    def renamed(self, text: bytes) -> bytes | None:
+        """The pickle with PyTorch's names; None where they cannot be replaced with certainty."""
+        if sorted(found[0] for found in _OWN_GLOBAL.finditer(text)) != sorted(self.own):     # such a text stands in the data too
+            return None
+        return _OWN_GLOBAL.sub(_renamed, text)
+
+
+class _CompiledPickler(_NotingPickler, pickle.Pickler):
+    """Python's compiled pickler."""
+
+
+@cache
+def _pickler_over(theirs: type) -> Any:
+    """A pickler of the program's own choice, whose reductions come first."""
+    class Pickler(_NotingPickler, theirs):
+        def reducer_override(self, obj: Any) -> Any:
+            own = getattr(theirs, "reducer_override", None)
+            found = NotImplemented if own is None else own(self, obj)
+            return super().reducer_override(obj) if found is NotImplemented else found
+    return Pickler
+
 
 class TensorPickler:
-    """Writes an object with tensors in PyTorch's words; collects the storages."""
+    """Writes an object with tensors in PyTorch's words, by a module such as pickle; collects the storages."""
 
-    def __init__(self, file: IO[bytes], protocol: int, legacy: bool = False) -> None:
-        self.file, self.protocol, self.legacy = file, protocol, legacy
+    def __init__(self, file: IO[bytes], protocol: int, legacy: bool = False, module: Any = pickle) -> None:
+        self.file, self.protocol, self.legacy, self.module = file, protocol, legacy, module
         self.storages: list[Any] = []
         self.kinds: dict[str, StorageType] = {}
 
     def dump(self, obj: Any) -> None:
         """Write the object."""
+        if self.module is not pickle:
+            self._by_module(obj)
+            return
         pickler: _StorageIds | None = self._compiled(obj) if self.protocol < 4 else None     # later ones count bytes of names
         if pickler is None:
             pickler = _NamingPickler(self.file, self.protocol, self.legacy)
@@ -154,11 +178,20 @@ class TensorPickler:
             pickler.dump(obj)
         except pickle.PicklingError:             # a global that only PyTorch's name leads to
             return None
-        text = body.getvalue()
-        if sorted(found[0] for found in _OWN_GLOBAL.finditer(text)) != sorted(pickler.own):     # such a text stands in the data too
+        text = pickler.renamed(body.getvalue())
+        if text is None:
             return None
-        self.file.write(_OWN_GLOBAL.sub(_renamed, text))
+        self.file.write(text)
         return pickler
+
+    def _by_module(self, obj: Any) -> None:
+        """As the module writes it; where its names cannot be replaced, only this library reads them."""
+        body = io.BytesIO()
+        pickler = _pickler_over(self.module.Pickler)(body, self.protocol, self.legacy)
+        pickler.dump(obj)
+        text = pickler.renamed(body.getvalue()) if self.protocol < 4 else None
+        self.file.write(body.getvalue() if text is None else text)
+        self.storages, self.kinds = pickler.storages, pickler.kinds
 
 
 _PACKAGES = ("mindtorch_v2", "torch")        # this library's names: the second as the drop-in

@@ -6,6 +6,7 @@ Works on Python numbers from ``tolist`` and on a tensor's metadata; only items s
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -186,7 +187,7 @@ def in_levels(tensor: Any, text: str, beyond: int = 0) -> str:
     for outside, seen in _levels_of(tensor):
         number = 1 + outside + sum(layer.is_level for layer in _transforms()[:seen])
         if number > beyond:
-            inner = "\n".join("    " + line for line in text.split("\n"))
+            inner = textwrap.indent(text, "    ")
             text = f"GradTrackingTensor(lvl={number}, value=\n{inner}\n)"
     return text
 

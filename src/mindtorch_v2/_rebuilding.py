@@ -41,7 +41,8 @@ class StorageType:
         return self.name
 
     def of(self, storage: Any) -> Any:
-        return storage if self.dtype is None else torch.TypedStorage(wrap_storage=storage, dtype=self.dtype, _internal=True)
+        """What a file means by a storage of this type; an untyped one comes back as one of bytes."""
+        return torch.TypedStorage(wrap_storage=storage, dtype=self.dtype or torch.uint8, _internal=True)
 
 
 def expect(condition: Any, what: str) -> None:

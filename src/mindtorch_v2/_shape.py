@@ -66,3 +66,24 @@ def broadcast(a: Sequence[int], b: Sequence[int]) -> tuple[int, ...]:
 
 
 _C._register_class("Size", Size)
+
+
+def walk_order(sizes: Sequence[int], strides: Sequence[Sequence[int]]) -> tuple[list[int], bool]:
+    """The dims from the outermost of a walk over operands of one shape to the innermost, and whether another order would do."""
+    def compared(a: int, b: int) -> int:
+        for steps in strides:
+            if 0 in (steps[a], steps[b]) or steps[a] == steps[b] and sizes[b] >= sizes[a]:
+                continue
+            return 1 if steps[a] >= steps[b] else -1
+        return 0
+
+    order = list(range(len(sizes)))[::-1]
+    for i in range(1, len(order)):
+        at = i
+        for below in range(i - 1, -1, -1):
+            first = compared(order[below], order[at])
+            if first < 0:
+                break
+            if first > 0:
+                order[below], order[at], at = order[at], order[below], below
+    return order[::-1], any(compared(a, b) != -1 for a, b in zip(order, order[1:]))

@@ -2,36 +2,41 @@
 from __future__ import annotations
 
 import mmap
+import operator
 import os
 import pickle
 import re
 import sys
+import weakref
 from typing import Any
 
 from mindtorch_v2 import _C
 from mindtorch_v2._C import StorageBase
 
+_referred: weakref.WeakValueDictionary[int, StorageBase] = weakref.WeakValueDictionary()     # by address
+_OPTIONS = "*, int allocator = None, torch.device device = None"
 _STEP = "Trying to slice with a step of {}, but only a step of 1 is supported"
 
 
 class SharedMemory(mmap.mmap):
     """Memory behind a descriptor, without a file, which other processes can be given."""
-    fd: int = -1
+    _descriptor: Any
 
     def __new__(cls, fd: int, size: int) -> SharedMemory:
+        descriptor = _C._core.Descriptor(fd)
         made = super().__new__(cls, fd, size)
-        made.fd = fd
+        made._descriptor = descriptor
         return made
+
+    @property
+    def fd(self) -> int:
+        return int(self._descriptor.number)
 
     @classmethod
     def of_size(cls, size: int) -> SharedMemory:
         fd = os.memfd_create("torch_shared", os.MFD_CLOEXEC)
         os.ftruncate(fd, size)
         return cls(fd, size)
-
-    def __del__(self) -> None:
-        if self.fd >= 0:
-            os.close(self.fd)
 
 
 def over_memory(memory: SharedMemory, size: int) -> UntypedStorage:
@@ -46,8 +51,20 @@ def over_device_memory(address: int, size: int, device: Any, owner: Any) -> Unty
 
 class UntypedStorage(StorageBase):
     """A block of bytes on a device."""
+    __module__ = f"{__package__}.storage"
 
-    is_sparse = is_hpu = False
+    is_sparse = is_sparse_csr = is_hpu = False
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        given = [*args, *(kwargs[name] for name in ("size", "sequence") if name in kwargs)]
+        if len(given) > 1 or kwargs.keys() - {"size", "sequence", "device", "allocator"}:
+            got = [_C._said_type(value) for value in args] + [f"{n}={_C._said_type(value)}" for n, value in kwargs.items()]
+            raise TypeError(f"torch.UntypedStorage() received an invalid combination of arguments - got ({', '.join(got)}), but "
+                            f"expected one of:\n * ({_OPTIONS})\n * (int size, {_OPTIONS})\n * (object sequence, {_OPTIONS})\n")
+        size = given[0] if given else 0
+        if not isinstance(size, (bool, StorageBase)) and hasattr(type(size), "__index__") and not getattr(size, "shape", None):
+            size = operator.index(size)
+        super().__init__(size, device=kwargs.get("device"))
 
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
@@ -66,6 +83,8 @@ class UntypedStorage(StorageBase):
     def __setitem__(self, index: Any, value: Any) -> None:
         if not isinstance(index, (int, slice)) and not hasattr(index, "__index__"):
             raise RuntimeError(f"can't index a torch.UntypedStorage with {type(index).__name__}")
+        if isinstance(index, slice) and index.step not in (None, 1):
+            raise RuntimeError(_STEP.format(index.step))
         if isinstance(value, (str, float)):
             raise RuntimeError(f"can only set storage content with a int types, but got {type(value).__name__} instead")
         if not isinstance(index, slice) and not 0 <= index < len(self):
@@ -93,7 +112,12 @@ class UntypedStorage(StorageBase):
     def clone(self) -> UntypedStorage:
         return self._bytes().clone().untyped_storage()
 
-    def copy_(self, source: UntypedStorage, non_blocking: bool | None = None) -> UntypedStorage:
+    def copy_(self, source: Any, non_blocking: bool | None = None) -> UntypedStorage:
+        source = getattr(source, "_untyped_storage", source)
+        if not isinstance(source, UntypedStorage):
+            raise TypeError(f"copy_(): argument 'src' (position 1) must be torch.Storage, not {type(source).__name__}")
+        if len(source) != len(self):
+            raise RuntimeError(f"size does not match, self was {len(self)} bytes but src was {len(source)} bytes")
         self._bytes().copy_(source._bytes(), bool(non_blocking))
         return self
 
@@ -112,11 +136,11 @@ class UntypedStorage(StorageBase):
             raise RuntimeError("argument 'dtype' cannot be None")
         if dtype is not _C._dtype_named("uint8") and byte_order is None:
             raise RuntimeError("function missing required argument 'byte_order' (pos 2)")
-        if byte_order not in (None, "native", "big", "little"):
+        if dtype.itemsize > 1 and byte_order not in (None, "native", "big", "little"):
             raise ValueError(f"invalid byte_order '{byte_order}' (expected 'big', 'little', or 'native')")
         data = memoryview(buffer).cast("B")
         if not 0 <= offset <= len(data):
-            raise ValueError(f"offset must be non-negative and no greater than buffer length ({len(data)}), but got {offset}")
+            raise ValueError(f"offset must be non-negative and no greater than buffer length ({offset}) , but got {len(data)}")
         if count < 0 and (len(data) - offset) % dtype.itemsize:
             raise ValueError(f"buffer size ({len(data)}) must be a multiple of element size ({dtype.itemsize})")
         size = len(data) - offset if count < 0 else count * dtype.itemsize
@@ -186,13 +210,19 @@ class UntypedStorage(StorageBase):
     def is_cuda(self) -> bool:
         return False
 
-    def get_device(self) -> int:
-        """The index of the device; -1 on the CPU."""
-        return -1 if self.device.index is None else self.device.index
+    def get_device(self) -> int | None:
+        """The index of the device; None on the CPU."""
+        return self.device.index
+
+    @property
+    def _shared_memory(self) -> SharedMemory | None:
+        """The memory that other processes can be given; None where it is not in such."""
+        owner = self._owner
+        return owner[0] if isinstance(owner, tuple) and isinstance(owner[0], SharedMemory) else None
 
     def is_shared(self) -> bool:
-        owner = self._owner
-        return isinstance(owner, tuple) and isinstance(owner[0], mmap.mmap)
+        """Whether it lies in shared memory or over a file."""
+        return self._shared_memory is not None or getattr(self, "_over_file", False)
 
     def share_memory_(self) -> UntypedStorage:
         """Moves the bytes to memory that other processes can share: those forked from now on, and those it is sent to."""
@@ -222,7 +252,7 @@ class UntypedStorage(StorageBase):
         finally:
             os.close(fd)
         made = _C._core._from_buffer(memory, _C._dtype_named("uint8"), -1, 0).untyped_storage()
-        made._filename = filename
+        made._filename, made._over_file = filename if shared else None, True
         return made
 
     @property
@@ -238,6 +268,20 @@ class UntypedStorage(StorageBase):
 
     def untyped(self) -> UntypedStorage:
         return self
+
+    def _weak_ref(self) -> int:
+        """The number under which _expired tells whether the storage has gone: its address."""
+        _referred[self._cdata] = self
+        return self._cdata
+
+    @classmethod
+    def _free_weak_ref(cls, cdata: int) -> None:
+        """Nothing to do: what _weak_ref gave holds nothing."""
+
+    @classmethod
+    def _expired(cls, cdata: int) -> bool:
+        """Whether the storage has gone that _weak_ref gave this number for."""
+        return cdata not in _referred
 
     def __deepcopy__(self, memo: dict[Any, Any]) -> UntypedStorage:
         known = memo.setdefault("mindtorch_v2 storages", {})

@@ -13,11 +13,11 @@ from mindtorch_v2 import _C
 from mindtorch_v2._C import TensorMethods, _disabled_torch_function_impl
 from mindtorch_v2._C import device as Device
 from mindtorch_v2._C import dtype as DType
-from mindtorch_v2._dlpack import DLDeviceType
-from mindtorch_v2._legacy_new import legacy_error, legacy_tensor
+from mindtorch_v2._dlpack import DLDeviceType, to_capsule_device
+from mindtorch_v2._legacy_new import check_legacy_device, legacy_error, legacy_tensor
 from mindtorch_v2._offered_members import offer_members
 from mindtorch_v2._printing import tensor_repr
-from mindtorch_v2._shape import Size
+from mindtorch_v2._shape import Size, walk_order
 from mindtorch_v2._tensor_pickling import _rebuild_from_type_v2 as _rebuild_from_type_v2
 from mindtorch_v2._tensor_pickling import reduce, set_old_state
 from mindtorch_v2._typed_storage import NAMED_TYPES, TypedStorage, warn_of_removal
@@ -45,7 +45,10 @@ class Tensor(TensorMethods):
         pass
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
-        made = legacy_tensor(*args, **kwargs)
+        if "dtype" in kwargs:
+            raise legacy_error(args, kwargs)
+        check_legacy_device("cpu", kwargs.pop("device", None))
+        made = legacy_tensor(*args, device="cpu", **kwargs)
         return made if cls is Tensor else made.as_subclass(cls)
 
     _grad = TensorMethods.grad
@@ -181,9 +184,14 @@ class Tensor(TensorMethods):
         if stream is not None and type(stream) is not int:
             raise TypeError("stream must be ``int`` or ``none``")
         assert stream is None or self.device.type != "cpu", "stream should be None on cpu."
+        if self.requires_grad:
+            raise BufferError("Can't export tensors that require gradient, use tensor.detach()")
+        if self.is_conj():
+            raise BufferError("Can't export tensors with the conjugate bit set")
         if self.layout is not _C._named_constant("strided"):
             raise BufferError("Can't export tensors with layout other than torch.strided")
-        return _C._to_dlpack(self.clone() if copy else self)
+        moved = to_capsule_device(self, dl_device, copy)
+        return _C._to_dlpack(moved, max_version is not None and max_version[0] >= 1, moved is not self)
 
     def __dlpack_device__(self) -> tuple[DLDeviceType, int]:
         if self.device.type != "cpu":
@@ -293,6 +301,7 @@ class Tensor(TensorMethods):
         """torch.Tensor(…) with this tensor's dtype and device."""
         if "dtype" in kwargs:
             raise legacy_error(args, kwargs)
+        check_legacy_device(self.device.type, device)
         return legacy_tensor(*args, dtype=self.dtype, device=device or self.device, **kwargs)
 
     def dim_order(self, *, ambiguity_check: Any = False) -> tuple[int, ...]:
@@ -302,11 +311,18 @@ class Tensor(TensorMethods):
         if not isinstance(ambiguity_check, (bool, list)) or not all(isinstance(f, _C.memory_format) for f in formats):
             raise TypeError("The ambiguity_check argument must be a bool or a list of memory formats.")
         strides = self.stride()
-        if ambiguity_check is not False and (1 in self.shape or len(set(strides)) < len(strides)) and \
+        if ambiguity_check is not False and (1 in self.shape or any(a == b for a, b in zip(strides, strides[1:]))) and \
                 sum(self.is_contiguous(memory_format=f) for f in formats) != 1:
             raise RuntimeError("The tensor does not have unique dim order, or cannot map to exact one of the given memory "
                                "formats.")
-        return tuple(sorted(range(self.dim()), key=lambda d: (-strides[d], -self.shape[d] if strides[d] == 0 else 0)))
+        for format, order in ((_CONTIGUOUS, (*range(self.dim()),)), (_CHANNELS_LAST, (0, *range(2, self.dim()), 1))):
+            other = _CHANNELS_LAST if format is _CONTIGUOUS else _CONTIGUOUS
+            if self.is_contiguous(memory_format=format) and not self.is_contiguous(memory_format=other):
+                return order
+        found, ambiguous = walk_order(self.shape, [strides])
+        if ambiguity_check is not False and ambiguous:
+            raise RuntimeError("The tensor does not have unique dim order.")
+        return tuple(found)
 
     def is_nonzero(self) -> bool:
         """Whether the one item is not zero."""
@@ -487,7 +503,7 @@ def _as_class(result: Any, cls: type) -> Any:
         return result.as_subclass(cls)
     if type(result) in (tuple, list):
         return type(result)(_as_class(r, cls) for r in result)
-    if isinstance(result, tuple) and hasattr(result, "_fields"):
+    if isinstance(result, tuple) and hasattr(result, "n_fields"):        # torch.return_types
         return type(result)(tuple(_as_class(r, cls) for r in result))
     return result
 
@@ -528,6 +544,7 @@ def _parse_to(*args: Any, dtype: Any = None, device: Any = None, non_blocking: b
     return dtype, device, non_blocking, copy, memory_format
 
 
+_CONTIGUOUS, _CHANNELS_LAST = _C._named_constant("contiguous_format"), _C._named_constant("channels_last")
 _PYTHON_TYPES = (float, int, bool, complex)
 _TYPE_NAMES = {word + "Tensor": _C._dtype_named(name) for word, name in zip(_C.TYPE_WORDS, _C.DTYPE_NAMES)}
 

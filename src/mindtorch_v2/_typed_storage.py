@@ -26,19 +26,19 @@ _CASTS = {"double": "float64", "float": "float32", "half": "float16", "bfloat16"
 _FORMS = """ * (*, torch.device device, torch.dtype dtype)
  * (int size, *, torch.device device, torch.dtype dtype)
  * (Sequence data, *, torch.device device, torch.dtype dtype)
- * (*, torch.UntypedStorage wrap_storage, torch.dtype dtype)
+ * (*, UntypedStorage wrap_storage, torch.dtype dtype)
 """
 
 
 def wrong_arguments(maker: str, forms: str, why: str) -> str:
     """What torch says of arguments that make no storage."""
-    return f"{maker} received an invalid combination of arguments. Expected one of:\n{forms}\n{why}"
+    return f"{maker} received an invalid combination of arguments. Expected one of:\n{forms}{why}"
 
 
 def _check_wrapped(args: tuple[Any, ...], storage: Any, dtype: Any, device: Any) -> None:
     """Refuses what cannot come with wrap_storage."""
     said = ("No positional arguments should be given when using 'wrap_storage'" if args else
-            "Argument 'dtype' must be specified when 'wrap_storage' is" if dtype is None else
+            "Argument 'dtype' must be specified" if dtype is None else
             "Argument 'device' should not be specified when 'wrap_storage' is given" if device is not None else "")
     if said:
         raise RuntimeError(wrong_arguments("TypedStorage.__init__", _FORMS, said))
@@ -55,8 +55,8 @@ def untyped_of(data: Any, dtype: Any, device: Any) -> UntypedStorage:
     empty, to = _C._op_named("empty"), _C._to
     if isinstance(data, int):
         return UntypedStorage(data * dtype.itemsize, device=device)
-    if isinstance(data, str) or not hasattr(data, "__len__"):
-        raise TypeError(f"new(): invalid data type '{type(data).__name__}'")
+    if isinstance(data, (str, _C.TensorBase)) or not hasattr(data, "__len__"):
+        raise TypeError(f"Argument type not recognized: {type(data)}")
     items = _C._from_data(list(data), _C._dtype_named(_INTEGERS.get(dtype._name, dtype._name)), False)
     items = to(items, None, device, False, False, None) if len(items) else empty((0,), device=device)
     return items.untyped_storage()
@@ -114,6 +114,7 @@ def _warning(method: Callable[..., Any]) -> Callable[..., Any]:
 
 class TypedStorage:
     """An untyped storage read as items of one dtype."""
+    __module__ = f"{__package__}.storage"
 
     is_sparse = is_hpu = False
 
@@ -162,11 +163,13 @@ class TypedStorage:
         """The file that it lies over, where from_file made it."""
         return self._untyped_storage.filename
 
-    def _pickle_storage_type(self) -> str:
+    def pickle_storage_type(self) -> str:
         """The name of the class that files have for it."""
         if self.dtype._name in _UNNAMED:
             raise KeyError(f"dtype {self.dtype} is not recognized")
         return f"{_C.TYPE_WORDS[self.dtype._id]}Storage"
+
+    _pickle_storage_type = pickle_storage_type
 
     def type(self, dtype: Any = None, non_blocking: bool = False) -> Any:
         """The name of its type; with a dtype, or the name or class of a type, a storage of that."""
@@ -199,8 +202,8 @@ class TypedStorage:
 
     _data_ptr = data_ptr
 
-    def get_device(self) -> int:
-        """The index of the device; -1 on the CPU."""
+    def get_device(self) -> int | None:
+        """The index of the device; None on the CPU."""
         return self._untyped_storage.get_device()
 
     def is_shared(self) -> bool:
@@ -216,7 +219,21 @@ class TypedStorage:
         return self._untyped_storage.is_pinned()
 
     def _over(self, storage: UntypedStorage) -> TypedStorage:
-        return self if storage is self._untyped_storage else TypedStorage(wrap_storage=storage, dtype=self.dtype)
+        return TypedStorage(wrap_storage=storage, dtype=self.dtype, _internal=True)
+
+    _new_wrapped_storage = _over
+
+    @classmethod
+    def _new_shared(cls, size: int, *, device: Any = None) -> TypedStorage:
+        """A storage of items in memory that other processes can share."""
+        dtype = getattr(cls, "dtype", None) or _C.get_default_dtype()
+        storage = UntypedStorage._new_shared(size * dtype.itemsize, device="cpu" if device is None else device)
+        return TypedStorage(wrap_storage=storage, dtype=dtype, _internal=True)
+
+    def _weak_ref(self) -> int:
+        return self._untyped_storage._weak_ref()
+
+    _free_weak_ref, _expired = UntypedStorage._free_weak_ref, UntypedStorage._expired
 
     def clone(self) -> TypedStorage:
         return self._over(self._untyped_storage.clone())
@@ -226,10 +243,7 @@ class TypedStorage:
         return self
 
     def copy_(self, source: Any, non_blocking: bool | None = None) -> TypedStorage:
-        if isinstance(source, TypedStorage):
-            self._tensor().copy_(source._tensor())
-        else:
-            self._untyped_storage.copy_(source, non_blocking)
+        self._untyped_storage.copy_(source, non_blocking)
         return self
 
     def resize_(self, size: int) -> TypedStorage:
@@ -255,9 +269,13 @@ class TypedStorage:
         return self._over(self._untyped_storage.to(device=device, non_blocking=non_blocking))
 
     @classmethod
-    def from_file(cls, filename: str, shared: bool = False, size: int = 0) -> TypedStorage:
+    def from_file(cls, filename: str, shared: bool, size: int) -> TypedStorage:
         """A storage of items over a file; only the named types know of what."""
-        raise RuntimeError("from_file can only be called on derived classes")
+        dtype = getattr(cls, "dtype", None)
+        if dtype is None:
+            raise RuntimeError("from_file can only be called on derived classes")
+        untyped = UntypedStorage.from_file(filename, shared, size * dtype.itemsize)
+        return TypedStorage(wrap_storage=untyped, dtype=dtype, _internal=True)
 
     def _tensor(self) -> Any:
         dtype = _C._dtype_named(_INTEGERS.get(self.dtype._name, self.dtype._name))

@@ -43,8 +43,8 @@ _safe_globals: dict[str, Any] = {}
 def add_safe_globals(safe_globals: list[Any]) -> None:
     """Allow classes and functions, or (object, "module.name") pairs, in weights_only loads."""
     for item in safe_globals:
-        pair = item if isinstance(item, tuple) else (item, _full_name(item))
-        if len(pair) == 2 and isinstance(pair[1], str):
+        pair = item if isinstance(item, tuple) or not hasattr(item, "__module__") else (item, _full_name(item))
+        if isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[1], str):
             _safe_globals[pair[1]] = pair[0]
         else:
             _safe_globals[f"<{id(item)}>"] = _NoGlobal(item)
@@ -52,10 +52,12 @@ def add_safe_globals(safe_globals: list[Any]) -> None:
 
 class _NoGlobal(NamedTuple):
     """What was given to add_safe_globals and names nothing: as in torch, the first load that asks refuses it."""
-    item: tuple[Any, ...]
+    item: Any
 
     def refuse(self) -> None:
         """Says what is wrong."""
+        if not isinstance(self.item, tuple):
+            raise AttributeError(f"'{type(self.item).__name__}' object has no attribute '__module__'")
         if len(self.item) != 2:
             raise ValueError("Expected tuple of length 2 (global, str of callable full path), but got tuple of length: "
                              f"{len(self.item)}")
@@ -250,19 +252,24 @@ class WeightsUnpickler:
                 return
         raise UnpicklingError("expected a key that is not nested more than 32 deep")
 
+    def want_list(self, verb: str) -> None:
+        if type(self.stack[-1]) is not list:
+            raise UnpicklingError(f"Can only {verb} lists, but got {type(self.stack[-1])}")
+
     def append(self) -> None:
         item = self.stack.pop()
-        expect(type(self.stack[-1]) is list, "a list to append to")
+        self.want_list("append to")
         self.stack[-1].append(item)
 
     def append_all(self) -> None:
         items = self.items()
-        expect(type(self.stack[-1]) is list, "a list to append to")
+        self.want_list("extend")
         self.stack[-1].extend(items)
 
-    def set_items(self, items: list[Any]) -> None:
+    def set_items(self, items: list[Any], word: str = "SETITEMS") -> None:
         target = self.stack[-1]
-        expect(type(target) in (dict, OrderedDict, Counter), "a dict to set items of")
+        if type(target) not in (dict, OrderedDict, Counter):
+            raise UnpicklingError(f"Can only {word} for dict, collections.OrderedDict, collections.Counter, but got {type(target)}")
         expect(len(items) % 2 == 0, "pairs of keys and values")
         for i in range(0, len(items), 2):
             self.check_key(items[i])
@@ -270,7 +277,7 @@ class WeightsUnpickler:
 
     def set_item(self) -> None:
         value, key = self.stack.pop(), self.stack.pop()
-        self.set_items([key, value])
+        self.set_items([key, value], "SETITEM")
 
     def add_items(self) -> None:
         items = self.items()
@@ -390,9 +397,8 @@ class WeightsUnpickler:
         elif _is_allowed(kind):
             self.set_state(target, state, torch.nn.Parameter if issubclass(kind, torch.Tensor) else object)
         else:
-            raise UnpicklingError(
-                f"Trying to set the state of a {kind.__qualname__}, which is not allowed; add_safe_globals can allow it"
-            )
+            raise UnpicklingError("Can only build Tensor, Parameter, OrderedDict or types allowlisted via `add_safe_globals`, "
+                                  f"but got {kind}")
 
     def persistent(self) -> None:
         self.stack[-1] = self.persistent_load(self.stack[-1])
@@ -458,8 +464,15 @@ class _Unpickler(pickle.Unpickler):
 def _trusting(file: IO[bytes], module: Any, options: dict[Any, Any]) -> Any:
     if module is None or module is pickle:
         return _Unpickler(file, **options)
-    kind = type("Unpickler", (module.Unpickler,), {"find_class": _Unpickler.find_class})
-    return kind(file, **options)
+
+    class Unpickler(module.Unpickler):
+        """The program's own, with PyTorch's globals."""
+
+        def find_class(self, module: str, name: str) -> Any:
+            known = torch_globals().get(f"{module}.{name}")
+            return super().find_class(module, name) if known is None else known
+
+    return Unpickler(file, **options)
 
 
 def _load_trusting(reader: Any) -> Any:
@@ -513,7 +526,9 @@ def _why_refused(reason: str) -> str:
                 "the `weights_only` argument in `torch.load` from `False` to `True`. Re-running `torch.load` with `weights_only` "
                 f"set to `False` will likely succeed, but {_DANGER}\n\t(2) Alternatively, to load with `weights_only=True` please "
                 f"check the recommended steps in the following error message.\n\tWeightsUnpickler error: {reason}\n\n{_DOCS}")
-    asked = "\n\n" if "is blocked" in reason else "\n WeightsUnpickler error: "
+    asked = "\n\n" if "is blocked" in reason else (
+        "Please file an issue with the following so that we can make `weights_only=True` compatible with your use case: "
+        "WeightsUnpickler error: \n\n")
     return ("Weights only load failed. In PyTorch 2.6, we changed the default value of the `weights_only` argument in "
             "`torch.load` from `False` to `True`. Re-running `torch.load` with `weights_only` set to `False` will likely "
             f"succeed, but {_DANGER}\n{asked}{reason}\n\n{_DOCS}")
@@ -524,9 +539,9 @@ _DOCS = ("Check the documentation of torch.load to learn more about types accept
          "https://pytorch.org/docs/stable/generated/torch.load.html.")
 
 
-def unpickle_plain(file: IO[bytes], source: Source) -> Any:
+def unpickle_plain(file: IO[bytes], source: Source, weights_only: bool = True) -> Any:
     """The next object of a file, without tensors: numbers, texts and containers."""
-    return unpickle(file, source, _no_storage, True, None, {})
+    return unpickle(file, source, _no_storage, weights_only, None, {})
 
 
 def _no_storage(pid: Any) -> Any:

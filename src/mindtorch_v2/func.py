@@ -248,14 +248,14 @@ def _rows(traced: _Traced, output: Tensor, create: bool, chunk_size: int | None)
     """The gradients of every element of one output, in its shape."""
     n = output.numel()
     if n == 0:
-        whole = [x.new_zeros(*output.shape, *x.shape) for x in traced.starts]
+        whole = [x.new_zeros((*output.shape, *x.shape)) for x in traced.starts]
         return _tree.tree_unflatten(whole, traced.spec)
     units = torch.eye(n, dtype=output.dtype, device=output.device).view(n, *output.shape)
 
     def back(unit: Tensor) -> list[Tensor]:
         return _tree.tree_leaves(traced.back([output], [unit], create))
     rows = vmap(back, chunk_size=chunk_size)(units)
-    whole = [column.reshape(*output.shape, *column.shape[1:]) for column in rows]
+    whole = [column.reshape((*output.shape, *column.shape[1:])) for column in rows]
     return _tree.tree_unflatten(traced.ended(whole, create), traced.spec)
 
 
@@ -348,7 +348,7 @@ def jacfwd(func: Callable[..., Any], argnums: int | tuple[int, ...] = 0, has_aux
         columns, aux = found if has_aux else (found, None)
         outputs, out_spec = _tree.tree_flatten(columns)
         _check_real(outputs, "outputs", "jacfwd")
-        jacobians = [_tree.tree_unflatten([part.movedim(0, -1).reshape(*part.shape[1:], *x.shape) for part, x in
+        jacobians = [_tree.tree_unflatten([part.movedim(0, -1).reshape((*part.shape[1:], *x.shape)) for part, x in
                                            zip(y.split([x.numel() for x in flat]), flat, strict=True)], spec)
                      for y in outputs]
         made = _tree.tree_unflatten(jacobians, out_spec)

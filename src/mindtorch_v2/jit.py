@@ -2,14 +2,17 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+import types
+import typing
+import warnings
+from collections.abc import Iterator
 from typing import Any, Final, Optional, Union
 
 from mindtorch_v2 import _C, _deferred, _facade
 
-__all__ = ["Attribute", "Error", "Final", "annotate", "export", "fork", "freeze", "ignore", "interface", "is_scripting",
+__all__ = ["Attribute", "Error", "Final", "annotate", "export", "fork", "freeze", "ignore", "interface", "is_scripting",  # noqa: F822
            "is_tracing", "isinstance", "load", "onednn_fusion_enabled", "optimized_execution", "save", "script",
-           "script_if_tracing", "script_method", "trace", "trace_module", "unused", "wait"]
+           "script_if_tracing", "script_method", "trace", "trace_module", "unused", "wait"]  # noqa: F822 (two are deferred)
 _is = isinstance
 
 
@@ -91,15 +94,31 @@ def annotate(the_type: Any, the_value: Any) -> Any:
 
 
 def isinstance(obj: Any, target_type: Any) -> bool:  # noqa: A001
-    """Python's isinstance."""
-    return _is(obj, target_type)
+    """Python's isinstance, also for containers of a type: each of their items is asked."""
+    kind, inner = typing.get_origin(target_type), typing.get_args(target_type)
+    if _is(target_type, tuple) or kind in (Union, types.UnionType):
+        return any(isinstance(obj, t) for t in inner or target_type)
+    if (kind or target_type) in (list, dict, tuple) and not inner:
+        name = target_type.__name__
+        raise RuntimeError(f"Attempted to use {name} without a contained type. Please add a contained type, e.g. {name}[int]")
+    if kind not in (list, dict, tuple):
+        return _is(obj, target_type)
+    if _is(obj, kind) and not obj:
+        warnings.warn("The inner type of a container is lost when calling torch.jit.isinstance in eager mode. For example, "
+                      "List[int] would become list and therefore falsely return True for List[float] or List[str].", stacklevel=2)
+    if not _is(obj, kind):
+        return False
+    if kind is dict:
+        return all(isinstance(k, inner[0]) and isinstance(v, inner[1]) for k, v in obj.items())
+    if kind is list:
+        return all(isinstance(x, inner[0]) for x in obj)
+    return len(obj) == len(inner) and all(isinstance(x, t) for x, t in zip(obj, inner))
 
 
-class Attribute:
+class Attribute(typing.NamedTuple):
     """A value with the type TorchScript would give it."""
-
-    def __init__(self, value: Any, type: Any) -> None:
-        self.value, self.type = value, type
+    value: Any
+    type: Any
 
 
 class ScriptFunction:
@@ -112,6 +131,10 @@ class ScriptMethod(ScriptFunction):
 
 class ScriptWarning(Warning):
     """What torch warns with while it compiles."""
+
+
+class TracingCheckError(Exception):
+    """What torch raises where a trace gives other values than the Python; nothing is traced."""
 
 
 class TracerWarning(Warning):
@@ -130,24 +153,6 @@ def script_method(fn: Any) -> Any:
 CompilationUnit: Any = _facade.absent("torch.jit.CompilationUnit", "mindtorch_v2 has no TorchScript")
 
 
-def fork(func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Runs the function now; wait() gives its result."""
-    return _Done(func(*args, **kwargs))
-
-
-class _Done:
-    def __init__(self, value: Any) -> None:
-        self._value = value
-
-    def wait(self) -> Any:
-        return self._value
-
-
-def wait(future: Any) -> Any:
-    """The result of fork()."""
-    return future.wait()
-
-
 @contextlib.contextmanager
 def optimized_execution(should_optimize: bool) -> Iterator[None]:
     """Changes nothing."""
@@ -157,18 +162,30 @@ def optimized_execution(should_optimize: bool) -> Iterator[None]:
 fuser = strict_fusion = optimized_execution
 
 
+_fusion = [("STATIC", 2), ("DYNAMIC", 10)]
+
+
+def set_fusion_strategy(strategy: list[tuple[str, int]]) -> list[tuple[str, int]]:
+    """The strategy from before; nothing is fused."""
+    before, _fusion[:] = list(_fusion), strategy
+    return before
+
+
 def onednn_fusion_enabled() -> bool:
-    """False."""
-    return False
+    """What enable_onednn_fusion was told; nothing is fused."""
+    return _onednn[0]
 
 
 def enable_onednn_fusion(enabled: bool) -> None:
-    """Changes nothing."""
+    """Is remembered; nothing is fused."""
+    _onednn[0] = enabled
 
 
-def set_fusion_strategy(strategy: Any) -> Any:
+_onednn = [False]
+
+
+def run_frozen_optimizations(mod: Any, *args: Any, **kwargs: Any) -> None:
     """Changes nothing."""
-    return strategy
 
 
 _WHY = "mindtorch_v2 has no TorchScript"
@@ -209,7 +226,22 @@ mobile: Any = _facade.module(__name__, "mobile", "TorchScript on phones.",
 annotations: Any = _facade.module(__name__, "annotations", "Types that TorchScript reads.", Any=Any, List=list, Dict=dict,
                              Tuple=tuple, Optional=Optional, Union=Union,
                              **{f"BroadcastingList{n}": dict.fromkeys((int, float, bool), list) for n in range(1, 7)})
-_deferred.defer(__name__, dict.fromkeys(("ScriptModule", "RecursiveScriptModule", "TopLevelTracedModule"), "_jit_internal"))
+_MODULES = ("ScriptModule", "RecursiveScriptModule", "TopLevelTracedModule", "TracedModule", "ONNXTracedModule",
+            "RecursiveScriptClass", "Future", "fork", "wait")
+_deferred.defer(__name__, dict.fromkeys(_MODULES, "_jit_internal"))
+for _name, _doc in (("_script", "The compiler of TorchScript: what it is given runs as Python."),
+                    ("_trace", "The tracer of TorchScript: what it is given runs as Python."),
+                    ("_freeze", "Frozen modules of TorchScript: they run as Python."),
+                    ("_async", "fork and wait."), ("_fuser", "The fuser of TorchScript: nothing is fused.")):
+    # Packages import single functions from where torch defines them.
+    globals()[_name] = _facade.module(__name__, _name, _doc, script=script, trace=trace, trace_module=trace_module, freeze=freeze,
+                                      is_tracing=is_tracing, optimize_for_inference=optimize_for_inference,
+                                      ScriptFunction=ScriptFunction, TracerWarning=TracerWarning, Attribute=Attribute,
+                                      script_method=script_method, interface=interface, script_if_tracing=script_if_tracing,
+                                      set_fusion_strategy=set_fusion_strategy, fuser=fuser,
+                                      run_frozen_optimizations=run_frozen_optimizations, optimized_execution=optimized_execution)
+    _deferred.defer(f"{__name__}.{_name}", dict.fromkeys(_MODULES, "_jit_internal"))
+last_executed_optimized_graph = _facade.refusal("torch.jit.last_executed_optimized_graph", _WHY)
 
 
 def save(m: Any, f: Any, *args: Any, **kwargs: Any) -> None:

@@ -433,12 +433,6 @@ def _plain(space: str, name: str, function: Any) -> None:
     vars(getattr(ops, space))[name] = function
 
 
-# ---- torch.ops.aten: what Tensor.item() is in torch -----------------------------------------------------------------------
-def _local_scalar_dense(self: Tensor) -> Any:
-    """The number in a tensor of one item."""
-    return self.item()
-
-
 # ---- torch.ops.profiler: the ends of a range, as ops that a graph can call ---------------------------------------------
 def _record_function_enter(name: str, args: str | None = None) -> Any:
     """Begins a range of the profiler; what it gives ends it."""
@@ -452,7 +446,7 @@ def _record_function_exit(handle: Any) -> None:
     handle.__exit__(None, None, None)
 
 
-_plain("aten", "_local_scalar_dense", _local_scalar_dense)
 _plain("profiler", "_record_function_enter", _record_function_enter)
 vars(ops.profiler)["_record_function_enter_new"] = _record_function_enter
 _plain("profiler", "_record_function_exit", _record_function_exit)
+_record_function_exit._RecordFunction = _record_function_exit        # type: ignore[attr-defined]

@@ -86,6 +86,28 @@ def _get_current_function_mode() -> Any:
     return _modes()[-1] if _modes() else None
 
 
+def _push_mode(mode: Any) -> None:
+    """The mode is the innermost one from now on."""
+    _C._push_function_mode(mode)
+
+
+def _pop_mode() -> Any:
+    """The innermost mode, which ends."""
+    mode = _get_current_function_mode()
+    _C._pop_function_mode()
+    return mode
+
+
+@contextlib.contextmanager
+def _pop_mode_temporarily() -> Iterator[Any]:
+    """A with block without the innermost mode."""
+    mode = _pop_mode()
+    try:
+        yield mode
+    finally:
+        _push_mode(mode)
+
+
 class _outside:
     """A mode does not see what its own handler calls."""
 
@@ -324,6 +346,9 @@ def _set_torch_function_state(state: _TorchFunctionState) -> None:
 vars(_C).update(_TorchFunctionState=_TorchFunctionState, _get_torch_function_state=_get_torch_function_state,
                 _set_torch_function_state=_set_torch_function_state,
                 _len_torch_function_stack=lambda: len(_modes()),
+                _get_function_stack_at=lambda place: _modes()[place],
+                _push_on_torch_function_stack=_C._push_function_mode,
+                _pop_torch_function_stack=_pop_mode,
                 DisableTorchFunctionSubclass=DisableTorchFunctionSubclass,
                 DisableTorchFunction=DisableTorchFunction,
                 _has_torch_function=has_torch_function)

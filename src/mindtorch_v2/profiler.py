@@ -11,6 +11,7 @@ from typing import Any
 import mindtorch_v2 as torch
 
 _events = torch.autograd.profiler
+ProfilerActivity = _events.ProfilerActivity
 record_function, kineto_available = _events.record_function, _events.kineto_available
 
 itt: Any = torch._facade.module(__name__, "itt", "Ranges for Intel's profiler.", is_available=lambda: False,
@@ -18,18 +19,6 @@ itt: Any = torch._facade.module(__name__, "itt", "Ranges for Intel's profiler.",
                                                          "not offered", "torch.profiler.itt."))
 __all__ = ["ProfilerAction", "ProfilerActivity", "profile", "record_function", "schedule", "supported_activities",
            "tensorboard_trace_handler"]
-
-
-class ProfilerActivity(enum.Enum):
-    """What torch can record; here it is the host's side of every device."""
-
-    CPU = 0
-    XPU = 1
-    MTIA = 2
-    CUDA = 3
-    HPU = 4
-    PrivateUse1 = 5
-    NPU = PrivateUse1
 
 
 class ProfilerAction(enum.Enum):
@@ -41,9 +30,9 @@ class ProfilerAction(enum.Enum):
     RECORD_AND_SAVE = 3
 
 
-def supported_activities() -> set[ProfilerActivity]:
+def supported_activities() -> set[Any]:
     """The host's calls, of which launches on an npu are a part."""
-    return {ProfilerActivity.CPU}
+    return _events._supported_activities()
 
 
 def schedule(*, wait: int, warmup: int, active: int, repeat: int = 0, skip_first: int = 0,
@@ -92,6 +81,7 @@ class profile:
         self.activities = set(activities) if activities is not None else supported_activities()
         self.schedule, self._names_steps = schedule or (lambda step: ProfilerAction.RECORD), schedule is not None
         self.on_trace_ready, self.record_shapes, self.with_stack = on_trace_ready, record_shapes, with_stack
+        self.profile_memory = profile_memory
         self.step_num, self.current_action = 0, ProfilerAction.NONE
         self._recorder: Any = None
         self._recording = False
@@ -126,7 +116,7 @@ class profile:
     def _move(self, action: ProfilerAction) -> None:
         wanted = action in (ProfilerAction.RECORD, ProfilerAction.RECORD_AND_SAVE)
         if wanted and not self._recording:
-            self._recorder, self._recording = _events.Recorder(self.record_shapes, self.with_stack), True
+            self._recorder, self._recording = _events.Recorder(self.record_shapes, self.with_stack, self.profile_memory), True
             self._recorder.start()
             torch.npu.streams.streams.wait_observers.append(self._on_wait)
         self.current_action = action
@@ -155,7 +145,7 @@ class profile:
 
     def key_averages(self, group_by_input_shape: bool = False, group_by_stack_n: int = 0, **kwargs: Any) -> Any:
         """One event for all calls of one name: `print(prof.key_averages().table(sort_by="cpu_time_total"))`."""
-        return self._events.key_averages(group_by_input_shape)
+        return self._events.key_averages(group_by_input_shape, group_by_stack_n, **kwargs)
 
     def export_chrome_trace(self, path: str) -> None:
         """Writes the recording for chrome://tracing or Perfetto."""

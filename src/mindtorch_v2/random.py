@@ -12,6 +12,7 @@ from mindtorch_v2._tensor import Tensor
 
 class Generator(GeneratorBase):
     """A stream of random numbers."""
+    __module__ = f"{__package__}._C"
 
 
 _C._register_class("Generator", Generator)

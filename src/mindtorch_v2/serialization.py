@@ -5,14 +5,12 @@ Pickles are the business of _pickling.py and _unpickling.py, files that of _arch
 
 from __future__ import annotations
 
-import hashlib
 import io
 import os
 import pickle
 import struct
 import sys
 import warnings
-import zipfile
 from collections.abc import Callable
 from contextlib import nullcontext
 from mmap import MAP_PRIVATE
@@ -45,6 +43,7 @@ from ._file_options import (  # noqa: F401
 )
 from ._pickling import TensorPickler, location_tag
 from ._rebuilding import INT64_END, StorageType, _get_layout, deferred_sparse_checks, expect, shown  # noqa: F401
+from ._record_writer import RecordWriter
 from ._unpickling import (  # noqa: F401
     Source,
     WeightsUnpickler,
@@ -76,19 +75,6 @@ __all__ = ["LoadEndianness", "SourceChangeWarning", "StorageType", "add_safe_glo
 # ---- saving --------------------------------------------------------------------------------------
 
 
-def _write_record(archive: zipfile.ZipFile, name: str, data: Any, alignment: int | None = None) -> None:
-    size = memoryview(data).nbytes
-    info = zipfile.ZipInfo(name)
-    info.file_size = size
-    # The local header is 30 bytes, the name and the extra field; zipfile adds 20 for large files.
-    begin = archive.fp.tell() + 30 + len(name.encode()) + 4  # type: ignore[union-attr]
-    begin += 20 if size * 1.05 > zipfile.ZIP64_LIMIT else 0
-    padding = -begin % (alignment or torch.utils.serialization.config.save.storage_alignment)
-    info.extra = struct.pack("<2sH", b"FB", padding) + b"Z" * padding
-    with archive.open(info, "w") as record:
-        record.write(data)
-
-
 def save(
     obj: Any,
     f: File,
@@ -101,38 +87,36 @@ def save(
 
     A file at a path is replaced as a whole: whatever happens meanwhile, there is the old one or the new one.
     """
-    if pickle_module is not pickle:
-        if not hasattr(pickle_module, "__name__"):
-            raise AttributeError(f"'{type(pickle_module).__name__}' object has no attribute '__name__'")
-        raise ValueError(f"[save] pickle_module must be pickle, got {pickle_module!r}")
+    if not hasattr(pickle_module, "__name__"):
+        raise AttributeError(f"'{type(pickle_module).__name__}' object has no attribute '__name__'")
     if not isinstance(f, (str, os.PathLike)) and not hasattr(f, "write"):
         raise AttributeError("expected 'f' to be string, path, or a file-like object with a 'write' attribute")
     if not _use_new_zipfile_serialization:
         _legacy_save(obj, f, pickle_module, pickle_protocol)
         return
     body = io.BytesIO()
-    pickler = TensorPickler(body, pickle_protocol)
+    pickler = TensorPickler(body, pickle_protocol, module=pickle_module)
     pickler.dump(obj)
     is_path = isinstance(f, (str, os.PathLike))
     root = os.path.splitext(os.path.basename(os.fspath(f)))[0] if is_path else ""
     root = root.encode("utf-8", "replace").decode() or "archive"  # a file's name need not be UTF-8, a record's must
-    digest = hashlib.blake2b(body.getvalue(), digest_size=16)
-    with replacing(f) if is_path else nullcontext(WholeWriter(f)) as file, zipfile.ZipFile(file, "w") as archive:
-        _write_record(archive, f"{root}/data.pkl", body.getvalue())
-        _write_record(archive, f"{root}/.format_version", b"1")
-        _write_record(archive, f"{root}/.storage_alignment", str(torch.utils.serialization.config.save.storage_alignment).encode())
+    options = torch.utils.serialization.config.save
+    with replacing(f) if is_path else nullcontext(WholeWriter(f)) as file:
+        archive = RecordWriter(file, options.storage_alignment, options.compute_crc32)
+        archive.write(f"{root}/data.pkl", body.getvalue())
+        archive.write(f"{root}/.format_version", b"1")
+        archive.write(f"{root}/.storage_alignment", str(options.storage_alignment).encode())
         if not _disable_byteorder_record:
-            _write_record(archive, f"{root}/byteorder", sys.byteorder.encode())
+            archive.write(f"{root}/byteorder", sys.byteorder.encode())
         total = sum(storage.nbytes() for storage in pickler.storages)
         with torch._progress.Progress(f"save {root}", total, "bytes", plain=False) as state:
             for key, storage in enumerate(pickler.storages):
                 data = memoryview(bytes(storage.nbytes()) if skipping.skip else _to_device(storage, "cpu"))
-                _write_record(archive, f"{root}/data/{key}", data)
-                digest.update(str(len(data)).encode())
+                archive.write(f"{root}/data/{key}", data)
                 state.advance(data.nbytes)
-        _write_record(archive, f"{root}/version", b"3\n")
-        parts = struct.unpack("<QQ", digest.digest())
-        _write_record(archive, f"{root}/.data/serialization_id", b"%020d%020d" % parts)
+        archive.write(f"{root}/version", b"3\n")
+        archive.write(f"{root}/.data/serialization_id", archive.identity())
+        archive.end()
 
 
 def _legacy_save(obj: Any, f: File, pickle_module: Any, pickle_protocol: int) -> None:
@@ -143,11 +127,11 @@ def _legacy_save(obj: Any, f: File, pickle_module: Any, pickle_protocol: int) ->
     system = {"protocol_version": PROTOCOL_VERSION, "little_endian": sys.byteorder == "little",
               "type_sizes": {"short": 2, "int": 4, "long": 4}}
     for part in (LEGACY_MAGIC, PROTOCOL_VERSION, system):
-        pickle.dump(part, body, protocol=pickle_protocol)
-    pickler = TensorPickler(body, pickle_protocol, legacy=True)
+        pickle_module.dump(part, body, protocol=pickle_protocol)
+    pickler = TensorPickler(body, pickle_protocol, legacy=True, module=pickle_module)
     pickler.dump(obj)
     keyed = {str(storage._cdata): storage for storage in pickler.storages}
-    pickle.dump(sorted(keyed), body, protocol=pickle_protocol)
+    pickle_module.dump(sorted(keyed), body, protocol=pickle_protocol)
     is_path = isinstance(f, (str, os.PathLike))
     with replacing(f) if is_path else nullcontext(WholeWriter(f)) as file:
         file.write(body.getvalue())
@@ -283,14 +267,18 @@ def _load_legacy(opened: IO[bytes], name: str, restore: Callable[..., Any], weig
     source = Source(name, "magic number", file.size)
     begin = file.tell()
     try:
-        magic = unpickle_plain(file, source)
+        magic = unpickle_plain(file, source, weights_only)
     except pickle.UnpicklingError as error:
         file.seek(begin)
         raise pickle.UnpicklingError(f"[load] {name} is no checkpoint: it begins with {file.read(16)!r}. {error}") from error
     if type(magic) is not int or magic != LEGACY_MAGIC:
         raise RuntimeError(f"Invalid magic number; corrupt file? ({name})")
-    for source.record in ("protocol version", "system"):
-        unpickle_plain(file, source)
+    source.record = "protocol version"
+    version = unpickle_plain(file, source, weights_only)
+    if version != PROTOCOL_VERSION:
+        raise RuntimeError(f"Invalid protocol version: {shown(str(version))} ({name})")
+    source.record = "system"
+    unpickle_plain(file, source, weights_only)
     promised = [0]
 
     def make(kind: StorageType, key: str, nbytes: int) -> Any:
@@ -301,15 +289,15 @@ def _load_legacy(opened: IO[bytes], name: str, restore: Callable[..., Any], weig
     storages, source.record = _Storages(make, restore), "object"
     with deferred_sparse_checks() as check_sparse:
         result = unpickle(file, source, storages, weights_only, *how)
-        _read_legacy_storages(file, source, storages)
+        _read_legacy_storages(file, source, storages, weights_only)
         check_sparse()
     return result
 
 
-def _read_legacy_storages(file: Any, source: Source, storages: _Storages) -> None:
+def _read_legacy_storages(file: Any, source: Source, storages: _Storages, weights_only: bool) -> None:
     """Fill the storages that the object of a file names with the bytes that stand behind it."""
     name, source.record = source.name, "keys of the storages"
-    keys = unpickle_plain(file, source)
+    keys = unpickle_plain(file, source, weights_only)
     if type(keys) is not list or not all(type(k) is str for k in keys) or set(keys) != set(storages.loaded):
         raise RuntimeError(f"[load] {name}: the keys of the storages do not agree with the object; corrupt file?")
     for key in keys:

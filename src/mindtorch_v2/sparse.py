@@ -30,11 +30,22 @@ def mm(mat1: Any, mat2: Any, reduce: str | None = None) -> Any:
     """mat1 @ mat2; the gradient of a sparse operand has its places."""
     if reduce is not None and mat1.layout in (torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc):
         raise RuntimeError(f"sparse_mm_reduce: expect self to be SparseCsr, got {torch._sparse.pattern.WORDS[mat1.layout]}")
-    if reduce is not None and reduce != "sum":
+    if reduce is not None and mat1.layout is torch.sparse_csr:
+        _check_reducible(mat1, mat2)
+    if reduce is not None and (reduce != "sum" or mat1.dtype.itemsize == 2):
         return _mm_reduced(mat1, mat2, reduce)
     if not (torch._sparse.is_sparse(mat1) or torch._sparse.is_sparse(mat2)):
         return torch.mm(mat1, mat2)
     return torch._sparse_mm(mat1, mat2)
+
+
+def _check_reducible(mat1: Any, mat2: Any) -> None:
+    """The sizes, and the dtypes for which torch has a kernel that reduces."""
+    if mat1.shape[1] != mat2.shape[0]:
+        raise RuntimeError(f"mat1 and mat2 shapes cannot be multiplied ({mat1.shape[0]}x{mat1.shape[1]} and "
+                           f"{mat2.shape[0]}x{mat2.shape[1]})")
+    if not mat1.is_floating_point():
+        raise NotImplementedError(f"\"spmm_reduce_kernel\" not implemented for '{torch._C.TYPE_WORDS[mat1.dtype._id]}'")
 
 
 def _mm_reduced(mat1: Any, mat2: Any, reduce: str) -> Any:
@@ -43,9 +54,6 @@ def _mm_reduced(mat1: Any, mat2: Any, reduce: str) -> Any:
         raise torch._sparse.refusal("_sparse_mm_reduce_impl", mat1)
     if reduce.startswith("p"):                               # products; what no reduction is called is refused below
         raise RuntimeError(f"sparse_mm_reduce: reduce type of {reduce} has not been enabled.")
-    if mat1.shape[1] != mat2.shape[0]:
-        raise RuntimeError(f"mat1 and mat2 shapes cannot be multiplied ({mat1.shape[0]}x{mat1.shape[1]} and "
-                           f"{mat2.shape[0]}x{mat2.shape[1]})")
     starts = mat1.crow_indices()
     rows = torch.repeat_interleave(torch.arange(mat1.shape[0], device=mat1.device), starts.diff())
     terms = mat2.index_select(0, mat1.col_indices()) * mat1.values().unsqueeze(1)

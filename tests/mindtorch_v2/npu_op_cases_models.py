@@ -157,7 +157,8 @@ case("npu_kv_rmsnorm_rope_cache", f(2, 1, 3, 12), f(8), f(2, 1, 3, 4), f(2, 1, 3
 BOXES = np.array([[0, 0, 10, 10], [10, 10, 20, 20], [32, 32, 38, 42]], np.float32)
 OTHERS = np.array([[0, 0, 10, 20], [0, 10, 10, 10], [10, 10, 20, 20]], np.float32)
 for _name in ("npu_iou", "npu_ptiou"):
-    case(_name, BOXES, OTHERS, ref=lambda torch, a, b: torch.tensor([[0.5, 0, 0], [0, 0, 0], [0, 1, 0]]))
+    case(_name, BOXES, OTHERS, atol=5e-3,  # CANN's areas are of edges that are 0.01 longer
+         ref=lambda torch, a, b: torch.tensor([[0.5, 0, 0], [0, 0, 0], [0, 1, 0]]))
 CORNERS = np.sort(R.rand(2, 2, 5), 0).reshape(4, 5).astype(np.float32)
 NEAR = np.sort(R.rand(2, 2, 5), 0).reshape(4, 5).astype(np.float32)
 

@@ -431,3 +431,41 @@ def test_hooks_where_no_gradient_comes(t: Any) -> Any:
     z = x * 3
     z.grad_fn.register_prehook(lambda grads: log.append("asked for, not run"))
     return log, y.grad, x.grad, t.autograd.grad((z * 2).sum(), z)
+
+
+@twin
+def test_hooks_after_accumulation_are_seen_and_return_nothing(t):
+    x = leaf(t)
+    before = x._post_accumulate_grad_hooks
+    handle = x.register_post_accumulate_grad_hook(lambda p: None)
+    seen = len(x._post_accumulate_grad_hooks)
+    handle.remove()
+    x.register_post_accumulate_grad_hook(lambda p: 5)
+    return before, seen, error(lambda: (x * 2).sum().backward())
+
+
+@twin
+def test_hooks_of_a_saved_tensor_are_two_callables(t):
+    saved = leaf(t).sin().grad_fn._raw_saved_self
+    return (error(lambda: saved.register_hooks(lambda x: x), 100), error(lambda: saved.register_hooks(1, 2), 100),
+            error(t._C._autograd.SavedTensor))
+
+
+@twin
+def test_a_gradient_with_a_history_is_copied_into_grad(t):
+    x, y = leaf(t), leaf(t)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        (x * x * y).sum().backward(create_graph=True)
+        given = t.ones(3, dtype=t.float64)
+        z = leaf(t)
+        z.backward(given, create_graph=True)
+        given.zero_()
+    first = x.grad.grad_fn.name(), z.grad
+    again, = t.autograd.grad(x.grad.sum(), y)
+    return first, x.grad, again
+
+
+@twin
+def test_nodes_are_made_by_ops_only(t):
+    return error(type((leaf(t) * 2).grad_fn))

@@ -414,3 +414,55 @@ def test_views_of_a_leaf_made_before_or_without_recording(t):
     y = (v * u).sum()
     y.backward()
     return v.requires_grad, u.requires_grad, u.is_leaf, y.requires_grad, v.grad, b.grad, error(lambda: v.add_(1))
+
+
+# ---- what backward reads: lists of tensors, outputs without a gradient, inference tensors ---------------------------
+@pytest.mark.parametrize("places", ["one", "two", "put"])
+@twin
+def test_indices_may_not_change_before_backward(t, places):
+    x = leaf(t, 4, 4)
+    i, j = t.tensor([0, 1]), t.tensor([1, 2])
+    i.add_(0)
+    y = {"one": lambda: x[i], "two": lambda: x[i, j], "put": lambda: x.index_put((i, j), leaf(t, 2))}[places]()
+    (i if places == "one" else j).zero_()
+    return error(lambda: y.sum().backward())
+
+
+@twin
+def test_indices_that_stay_are_read(t):
+    x, i = leaf(t, 4, 4), t.tensor([0, 1])
+    i.add_(1)
+    x[i, i].sum().backward()
+    return x.grad
+
+
+@pytest.mark.parametrize("op", ["cummax", "max", "sort", "median"])
+@twin
+def test_a_changed_output_without_gradient_is_told_without_its_op(t, op):
+    values, places = getattr(leaf(t, 4, 4) * 1, op)(0)
+    places.zero_()
+    return error(lambda: values.sum().backward())
+
+
+@twin
+def test_inference_tensors_keep_their_size_and_memory_outside(t):
+    with t.inference_mode():
+        x = t.ones(2)
+    return error(lambda: x.resize_(3), 60), error(lambda: x.set_(t.ones(3)), 60), error(lambda: x.t_(), 60)
+
+
+@twin
+def test_the_op_of_a_message_keeps_a_backward_in_its_name(t):
+    class BackwardOfNothing(t.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x.view(-1)
+
+        @staticmethod
+        def backward(ctx, g):
+            return g
+    copied = t.zeros(3, dtype=t.float64).copy_(leaf(t))
+    product = copied * copied
+    with t.no_grad():
+        copied.zero_()
+    return error(lambda: BackwardOfNothing.apply(leaf(t, 3)).add_(1)), error(lambda: product.sum().backward())

@@ -56,6 +56,25 @@ PROGRAMS = [
     *(f"seen=[]\nx=[torch.ones(2,requires_grad=True) for _ in range(5)]\n"
       f"for i, p in enumerate(x): p.register_post_accumulate_grad_hook(lambda _, i=i: seen.append(i))\n{y}.sum().backward()\nseen"
       for y in ("(x[0]*x[1])", "(x[0]+x[2]*x[1]-x[4]/x[3])", "torch.cat([x[1], x[1]*x[0], x[3]+x[2]])")),
+    FUNCTION.format(forward="y=x.exp(); ctx.save_for_backward(y); return y", backward="return g*ctx.saved_tensors[0]")
+    + "y=F.apply(x); y.add_(1); y.sum().backward()",
+    FUNCTION.format(forward="ctx.x=x.detach().requires_grad_(); return x*1",
+                    backward="if ctx.x[0] < -299: return g\n        with torch.enable_grad(): F.apply(ctx.x-1).sum().backward()\n"
+                    "        return g") + "F.apply(x).sum().backward()\nx.grad",
+    "x=torch.ones(2,requires_grad=True)\ny=x.exp(); y.sum().backward(); s=y.grad_fn._raw_saved_result\n"
+    "s.register_hooks(lambda t: t, lambda t: t)",
+    "x=torch.zeros(5,requires_grad=True)\nw=x[:2]\nwith torch.no_grad(): w.mul_(2)\ntype(w.grad_fn).__name__",
+    "x=torch.zeros(5,requires_grad=True)\nw=x.unbind(0)[0]\nwith torch.no_grad(): x.mul_(2)\nw.grad_fn",
+    "x=torch.ones(2,requires_grad=True)\ny=x*2; y.register_hook(lambda g: g.to(torch.complex64)); y.sum().backward()",
+    "x=torch.ones(2,requires_grad=True)\ny=x*2; y.register_hook(lambda g: g.to('meta')); y.sum().backward()",
+    "x=torch.ones(2,requires_grad=True)\nx.data=torch.sparse_coo_tensor([[0]], torch.ones(1), (2,))",
+    "x=torch.ones(2,requires_grad=True)\nx.grad=torch.ones(2,dtype=torch.long)",
+    "torch.autograd.Variable._execution_engine.is_checkpoint_valid()",
+    *(FUNCTION.format(forward=forward, backward="return g") + f"F.jvp=staticmethod(lambda ctx,t: {jvp})\n"
+      "fwAD=torch.autograd.forward_ad\nwith fwAD.dual_level():\n"
+      "    r=fwAD.unpack_dual(F.apply(fwAD.make_dual(torch.ones(2), torch.ones(2)))).tangent\nr"
+      for forward, jvp in (("return x", "t"), ("return x", "t*2"), ("return x", "t.view_as(t)"), ("return x.view(1,2)", "t.view(1,2)"),
+                           ("return x.view(1,2)", "t.clone().view(1,2)"), ("return x*1", "3"))),
     "w=torch.ones(3,2,requires_grad=True)\ntorch.nn.functional.embedding_bag(torch.tensor([],dtype=torch.long), w, torch.tensor([0, 0]), "
     "mode='max').sum().backward()\nw.grad",
     "@torch.no_grad()\nclass A:\n    def __init__(self): self.on=torch.is_grad_enabled()\nA().on",

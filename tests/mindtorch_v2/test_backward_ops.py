@@ -178,3 +178,22 @@ def test_distances_over_a_batch() -> None:
     for dims in ((0, 0), (0, None), (None, 0)):
         for ours, theirs in zip(slopes(mindtorch_v2, dims), slopes(torch, dims), strict=True):
             np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("align", [True, False])
+@pytest.mark.parametrize("border", range(3))
+@pytest.mark.parametrize(("rank", "mode"), [(2, 0), (2, 1), (2, 2), (3, 0), (3, 1)])
+def test_second_derivatives_of_sampling_at_grids(rank: int, mode: int, border: int, align: bool) -> None:
+    draw = np.random.default_rng(rank + 10 * mode)
+    arrays = [draw.uniform(size=(1, 2, *range(3, 3 + rank))), draw.uniform(-1.6, 1.6, (1, *[2] * rank, rank)),
+              draw.normal(size=(1, 2, *[2] * rank)), draw.normal(size=(1, 2, *range(3, 3 + rank))), draw.normal(size=(1, *[2] * rank, rank))]
+
+    def curves(t: Any) -> list[np.ndarray]:
+        image, grid, g, along_image, along_grid = (t.from_numpy(a).requires_grad_() for a in arrays)
+        made = getattr(t, f"grid_sampler_{rank}d")(image, grid, mode, border, align)
+        slopes = t.autograd.grad(made, (image, grid), g, create_graph=True)
+        found = t.autograd.grad(slopes, (g, image, grid), (along_image, along_grid), create_graph=True, allow_unused=True)
+        alone = t.autograd.grad(slopes[1], (g, image, grid), along_grid, allow_unused=True)
+        return [np.zeros(x.shape) if y is None else y.detach().numpy() for x, y in zip((g, image, grid) * 2, (*found, *alone))]
+    for ours, theirs in zip(curves(mindtorch_v2), curves(torch), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-9, atol=1e-12)

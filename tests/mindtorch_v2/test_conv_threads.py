@@ -22,6 +22,8 @@ SHAPES = {
     "many weights, a small plane": (3, 120, 9, 8, 130, 3, 2, 1),
     "many weights, a large plane": (2, 48, 40, 38, 50, 5, 2, 2),
     "many filters, few images": (1, 6, 40, 30, 100, 5, 1, 2),
+    "few channels, a large plane": (1, 3, 70, 65, 12, 3, 1, 1),
+    "few channels with a stride": (2, 3, 66, 70, 8, 5, 2, 2),
     "few outputs": (1, 130, 4, 5, 140, 3, 1, 1),
 }
 

@@ -25,6 +25,7 @@ reader = torch._C.PyTorchFileReader(file)
     "list(torch._C._infer_size(torch.Size((2, 1)), torch.Size((1, 3))))", "torch._C._infer_size((2, 1), (1, 3))",
     "x = torch.ones(2); torch._C._is_alias_of(x, x.view(2, 1))", "torch._C._is_alias_of(torch.ones(2), torch.ones(2))",
     "x = torch.ones(2); torch._C._increment_version([x]); x._version", "torch._C._get_tensor_metadata(torch.ones(1, dtype=torch.cfloat).conj())",
+    "torch._C._get_graph_executor_optimize(True)", "torch._C._get_graph_executor_optimize()",
     "torch._C._is_torch_function_enabled()", "torch._C._is_torch_function_mode_enabled()", "torch._C._is_fwd_grad_enabled()",
     "[str(s) for s in torch._C._jit_get_schemas_for_operator('aten::relu')]", "torch._C._dispatch_has_kernel('aten::add.Tensor')",
     "torch._C._dispatch_has_kernel('aten::nothing')", "torch._C._VariableFunctions.add(torch.ones(2), 1)",

@@ -2,6 +2,8 @@
 from __future__ import annotations
 
 import collections
+import os
+import sys
 import warnings
 from typing import Any
 
@@ -108,3 +110,59 @@ def test_a_worker_refuses_batches_with_a_graph() -> None:
 @twin
 def test_a_timeout_needs_workers(t):
     return error(lambda: iter(t.utils.data.DataLoader([1, 2], timeout=2)), 99)
+
+
+def test_batches_of_workers_lie_in_shared_memory() -> None:
+    loader = mt.utils.data.DataLoader(mt.utils.data.TensorDataset(mt.arange(6.0), mt.arange(6)), 4, num_workers=2)
+    batches = list(loader)
+    assert [b.tolist() for b in batches[0]] == [[0, 1, 2, 3], [0, 1, 2, 3]] and all(x.is_shared() for b in batches for x in b)
+    received = batches[0][0].untyped_storage()
+    received.fill_(0)
+    assert batches[0][0].tolist() == [0] * 4, "writable after its worker has ended"
+
+
+def test_more_batches_than_descriptors_are_copied() -> None:
+    held = mt.multiprocessing.reductions._MOST_HELD
+    batches = list(mt.utils.data.DataLoader(range(held + 20), num_workers=1))
+    assert [int(b) for b in batches] == list(range(held + 20)) and batches[0].is_shared() and not batches[-1].is_shared()
+
+
+class _ManyAtOnce:
+    def __len__(self) -> int:
+        return 3
+
+    def __getitem__(self, index: int) -> int:
+        raise AssertionError("items come all at once")
+
+    def __getitems__(self, indices: list[int]) -> list[int]:
+        return [10 * i for i in indices]
+
+
+@twin
+def test_stacked_datasets_fetch_their_items_at_once(t):
+    stack = t.utils.data.StackDataset
+    short = type("Short", (_ManyAtOnce,), {"__getitems__": lambda self, indices: []})
+    return (stack(_ManyAtOnce(), range(3)).__getitems__([2, 0]), stack(a=_ManyAtOnce(), b="xyz").__getitems__([1]),
+            error(lambda: stack(short(), short()).__getitems__([1, 2])))
+
+
+@twin
+def test_pipes_are_shuffled_and_shared_out(t):
+    wrap, loader = t.utils.data.datapipes.iter.IterableWrapper, t.utils.data.DataLoader
+    t.manual_seed(1)
+    mixed = [list(loader(wrap(range(20)).shuffle(), batch_size=None, shuffle=s)) for s in (True, False, None)]
+    shares = loader(wrap(range(10)).sharding_filter(), num_workers=2, batch_size=None, multiprocessing_context="fork")
+    return [sorted(m) for m in mixed], mixed[1] == list(range(20)), mixed[0] != mixed[1], sorted(shares)
+
+
+def test_a_dead_process_is_named() -> None:
+    handling = mt.utils.data._utils.signal_handling
+    pid = os.posix_spawn(sys.executable, [sys.executable, "-c", "raise SystemExit(3)"], os.environ)
+    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+    handling._set_worker_pids(1, (pid,))
+    with pytest.raises(RuntimeError, match=rf"pid {pid}\) exited unexpectedly with exit code 3"):
+        handling._error_if_any_worker_fails()
+    with pytest.raises(ValueError, match="only once"):
+        handling._set_worker_pids(1, ())
+    handling._remove_worker_pids(1)
+    os.waitpid(pid, 0)

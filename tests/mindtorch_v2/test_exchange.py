@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 import twin
 
 import mindtorch_v2 as mt
@@ -118,6 +119,40 @@ copy.deepcopy(torch.nn.Parameter(torch.ones(2)))
 copy.deepcopy(torch.ones(3)[1:]).storage_offset()
 copy.deepcopy(torch.ones(2,requires_grad=True)*2)
 copy.copy(torch.ones(2,requires_grad=True))""".split("\n")
+
+
+@pytest.mark.parametrize("lines", [
+    "repr(torch.ones(2).__dlpack__(max_version=(1, 0))).split()[2]", "repr(torch.ones(2).__dlpack__(max_version=(0, 8))).split()[2]",
+    "x = torch.arange(6.)\ny = np.from_dlpack(x)\ny[0] = 9\nx, y.flags.writeable",
+    "c = torch.arange(6.).view(2, 3).t().__dlpack__(max_version=(1, 0))\ny = torch.from_dlpack(c)\ny, repr(c).split()[2]",
+    "c = torch.ones(2).__dlpack__(max_version=(1, 0))\ny = torch.from_dlpack(c)\ntorch.from_dlpack(c)",
+    "x = torch.ones(2)\ny = torch.from_dlpack(x, copy=True)\ny[0] = 3\nx", "torch.from_dlpack(torch.ones(2).__dlpack__(), copy=True)",
+    "torch.ones(2).__dlpack__(dl_device=(99, 0))", "torch.ones(2).__dlpack__(dl_device=(2, 0), copy=False)",
+    "torch.ones(2).__dlpack__(dl_device='a')", "torch.ones(2, device='meta').__dlpack__()", "torch.ones(2, requires_grad=True).__dlpack__()",
+    "torch.from_dlpack(torch.utils.dlpack.to_dlpack(torch.ones(2, requires_grad=True)))", "torch.utils.dlpack.to_dlpack(1)",
+    "torch.utils.dlpack.to_dlpack(torch.ones(2).to_sparse())", "torch._C._torchDeviceToDLDevice(torch.device('cpu'))",
+    "torch.from_dlpack(torch._C._to_dlpack_versioned(torch.ones(2, dtype=torch.bool)))"])
+def test_capsules_and_their_versions(lines: str) -> None:
+    twin.check_lines(lines, message=True)
+
+
+def test_what_gives_a_capsule_is_asked_as_torch_asks_it() -> None:
+    for lib in (torch, mt):
+        asked: list[dict[str, Any]] = []
+
+        class Giver:
+            def __dlpack__(self, **options: Any) -> Any:
+                asked.append(options)
+                if len(asked) == 1:
+                    raise TypeError("an older one")
+                return lib.ones(2).__dlpack__()
+
+            def __dlpack_device__(self) -> tuple[int, int]:
+                return 1, 0
+        assert lib.from_dlpack(Giver(), copy=True, device="cpu").tolist() == [1, 1]
+        lib.from_dlpack(Giver())
+        wanted = {"copy": True, "dl_device": (1, 0)}
+        assert asked == [{"max_version": (1, 0), **wanted}, wanted, {"max_version": (1, 0)}]
 
 
 @pytest.mark.parametrize("line", COPIES)

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.utils.fusion as fusion
+from twin import error, twin
 
 import mindtorch_v2 as mt
 
@@ -88,6 +89,21 @@ def test_script_runs_the_python_and_does_not_save() -> None:
     assert made(mt.ones(2)).tolist() == [2.0, 2.0] and mt.jit.annotations.List is list
     with pytest.raises(NotImplementedError, match="torch.jit.save"):
         made.save("nowhere")
+    assert mt.jit._script.script(made) is made and mt.jit._trace.TopLevelTracedModule is mt.jit.TopLevelTracedModule
+    future = mt.jit.fork(lambda x: x + 1, 2)
+    assert isinstance(future, mt.futures.Future) and mt.jit.wait(future) == 3
+    with pytest.raises(ZeroDivisionError):
+        mt.jit.wait(mt.jit.fork(lambda: 1 / 0))
+
+
+@pytest.mark.parametrize(("value", "kind"), [
+    ([1], list[int]), ([1, "a"], list[int]), ({1: "a"}, dict[int, str]), ({1: 2}, dict[int, str]), ((1, "a"), tuple[int, str]),
+    ((1,), tuple[int, str]), (None, int | None), ("a", int | None), ([[1]], list[list[int]]), (3, (int, str)), ([], list[int]),
+    ([1], list)], ids=str)
+def test_isinstance_of_containers(value: Any, kind: Any) -> None:
+    def body(torch: Any) -> Any:
+        return error(lambda: torch.jit.isinstance(value, kind), 99) if kind is list else torch.jit.isinstance(value, kind)
+    twin(body)()
     assert mt._dynamo.config.suppress_errors is False
     with mt._dynamo.config.patch(suppress_errors=True, new=1):
         assert mt._dynamo.config.suppress_errors and mt._dynamo.config.new == 1

@@ -26,6 +26,7 @@ DERIVATIVES = {
     "aux": lambda f, x: f.grad(lambda z: (z.sum(), {"twice": z * 2}), has_aux=True)(x),
     "jacrev": lambda f, x: f.jacrev(lambda z: z.cumsum(1))(x),
     "jacrev, trees": lambda f, x: f.jacrev(lambda p, q: {"sum": p + q, "dot": (p * q).sum()}, argnums=(0, 1))(x, x * 3),
+    "jacobians of numbers": lambda f, x: (f.jacrev(lambda z: z**2)(x[0, 0]), f.jacfwd(lambda z: z**2)(x[0, 0])),
     "jacfwd": lambda f, x: f.jacfwd(lambda z: z[0].outer(z[1]))(x),
     "hessian": lambda f, x: f.hessian(lambda z: z.exp().prod())(x[0]),
     "jvp": lambda f, x: f.jvp(lambda p, q: (p * q, p), (x, x + 1), (x * 0 + 1, x * 0 + 2)),

@@ -91,6 +91,7 @@ def test_what_cannot_be_traced_raises_as_in_torch(name: str) -> None:
 CONCRETE: dict[str, Any] = {
     "a number": (lambda x, y: x + y if y else x, lambda PH: {"y": 2.5}),
     "none": (lambda x, y: x if y is None else y, lambda PH: {"y": None}),
+    "one with a default": (lambda x, y=3: x + y, lambda PH: {"y": 5}),
     "a dict": (lambda x, y: x["a"] + x["b"][0] + y, lambda PH: {"x": {"a": PH, "b": [PH, 2]}}),
     "a tuple of all": (lambda x, y: x + y, lambda PH: (PH, 1)),
     "result as a tree": (lambda x: {"k": x["a"], "l": [x["a"], 1]}, lambda PH: {"x": {"a": PH}}),

@@ -152,3 +152,50 @@ def test_passes_that_refuse_by_name(use: str) -> None:
     module = importlib.import_module(f"mindtorch_v2.fx.{place}")
     with pytest.raises(NotImplementedError, match=rf"\[torch\.fx\.{use}\]"):
         getattr(module, name)()
+
+
+NORMALIZED: dict[str, Callable[[Any], tuple[Any, ...]]] = {
+    "sum": lambda T: (T.sum, (T.ones(2, 3), 1), {}), "sort": lambda T: (T.sort, (T.ones(3),), {"dim": 0}),
+    "any": lambda T: (T.any, (T.ones(2, 3), 1), {}), "var": lambda T: (T.var, (T.ones(3),), {"unbiased": True}),
+    "view_copy": lambda T: (T.view_copy, (T.ones(4), (2, 2)), {}), "tril_indices": lambda T: (T.tril_indices, (2, 3), {"dtype": T.int32}),
+    "max_pool2d": lambda T: (T.nn.functional.max_pool2d, (T.ones(1, 4, 4), 2), {}), "zeta": lambda T: (T.special.zeta, (T.ones(2), 3.0), {}),
+    "adaptive_max_pool1d": lambda T: (T.nn.functional.adaptive_max_pool1d, (T.ones(1, 1, 4), 2), {}),
+    "hann": lambda T: (T.signal.windows.hann, (5,), {"sym": False}), "kaiser": lambda T: (T.signal.windows.kaiser, (5,), {"beta": 2.0}),
+}
+
+
+@pytest.mark.parametrize("name", NORMALIZED)
+def test_calls_are_normalized_by_the_types_of_their_arguments(name: str) -> None:
+    def normalized(T: Any) -> tuple[list[Any], list[str]]:
+        schemas = importlib.import_module(f"{T.__name__}.fx.operator_schemas")
+        function, args, kwargs = NORMALIZED[name](T)
+
+        def kind(x: Any) -> Any:
+            return schemas.create_type_hint([type(i) for i in x] if isinstance(x, list) else
+                                            tuple(type(i) for i in x) if isinstance(x, tuple) else type(x))
+        found = schemas.normalize_function(function, args, kwargs, tuple(map(kind, args)), {k: kind(v) for k, v in kwargs.items()},
+                                           normalize_to_only_use_kwargs=True)
+        assert found.args == ()
+        result = function(**found.kwargs)
+        first = result[0] if isinstance(result, tuple) else result
+        return first.flatten().tolist(), sorted(found.kwargs)
+    (values, names), (expected, expected_names) = normalized(mindtorch_v2), normalized(torch)
+    assert values == pytest.approx(expected) and names == expected_names
+
+
+def test_arguments_of_nodes_are_normalized_by_what_the_graph_knows_of_them() -> None:
+    def code(T: Any) -> str:
+        graph = T.fx.Graph()
+        x, y = graph.placeholder("x"), graph.placeholder("y")
+        graph.output(graph.call_function(T.mul, (graph.call_function(T.add, (x, y), {"alpha": 2}), 3)))
+        module = T.fx.GraphModule({}, graph)
+        importlib.import_module(f"{T.__name__}.fx.passes.shape_prop").ShapeProp(module).propagate(T.ones(2), T.ones(2))
+        return importlib.import_module(f"{T.__name__}.fx.experimental.normalize").NormalizeArgs(module).transform().code
+    assert code(mindtorch_v2) == code(torch)
+
+
+scale = lambda x: x * 2  # noqa: E731
+
+
+def test_a_lambda_has_the_name_that_it_was_given() -> None:
+    assert [T.fx.node._get_qualified_name(scale) for T in (mindtorch_v2, torch)] == [f"{__name__}.scale"] * 2

@@ -88,3 +88,40 @@ def test_a_wrong_tangent_is_named() -> None:
     x = mt.ones(2, dtype=mt.float64, requires_grad=True)
     with pytest.raises(RuntimeError, match="Jacobian computed with forward mode mismatch for output 0 with respect to input 0"):
         mt.autograd.gradcheck(WrongTangent.apply, x, check_forward_ad=True, check_backward_ad=False)
+
+
+@pytest.mark.parametrize("dtype", [mt.float64, mt.complex128])
+def test_fast_mode_calls_few_times(dtype: mt.dtype) -> None:
+    calls = []
+
+    def function(x: mt.Tensor) -> mt.Tensor:
+        calls.append(1)
+        return x.sin() * x
+    x = mt.randn(20, 30, dtype=dtype, requires_grad=True)
+    state = mt.get_rng_state()
+    assert mt.autograd.gradcheck(function, x, fast_mode=True, check_forward_ad=True)
+    assert len(calls) < 12
+    assert mt.equal(state, mt.get_rng_state())
+    assert mt.autograd.gradgradcheck(function, x, fast_mode=True)
+    assert len(calls) < 30
+
+
+def test_fast_mode_shows_both_jacobians() -> None:
+    class Tripled(mt.autograd.Function):
+        @staticmethod
+        def forward(ctx: mt.autograd.function.FunctionCtx, x: mt.Tensor) -> mt.Tensor:
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx: mt.autograd.function.FunctionCtx, g: mt.Tensor) -> mt.Tensor:
+            return g * 3
+    with pytest.raises(RuntimeError, match="(?s)Jacobian mismatch for output 0.*fast mode"):
+        mt.autograd.gradcheck(Tripled.apply, mt.rand(3, dtype=mt.float64, requires_grad=True), fast_mode=True)
+
+
+@pytest.mark.parametrize("line", [
+    "gradcheck(Wrong.apply, (x,), check_forward_ad=True)", "gradcheck(lambda x: x.abs().sqrt().sum() / 0, (x,))",
+    "gradcheck(lambda x: (x * 2, x.detach()), (x,), check_forward_ad=True)",
+])
+def test_backward_is_judged_before_forward_mode(line: str) -> None:
+    check_lines(MAKE + line)

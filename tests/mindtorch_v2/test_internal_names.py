@@ -26,6 +26,9 @@ import torch.autograd._functions, torch.backends.quantized, torch.testing._inter
 from torch.autograd import _calculate_shape, kineto_available
 from torch.autograd.function import InplaceFunction, _nested_map, once_differentiable
 from torch.autograd.profiler_util import EventList, FunctionEvent, FunctionEventAvg, _format_time
+from torch._dispatch.python import enable_crossref_functionalize, enable_pre_dispatch, enable_python_dispatcher, no_python_dispatcher
+from torch.nested._internal.nested_tensor import NestedTensor, ViewNestedFromBuffer, buffer_from_jagged, get_tensor_symint
+from torch.nested._internal.nested_tensor import jagged_from_list, nested_from_padded, nested_view_from_values_offsets
 from torch._prims.context import TorchRefsMode
 from torch._prims_common.wrappers import _maybe_remove_out_wrapper
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorConverter, FakeTensorMode
@@ -411,3 +414,41 @@ def test_fake_tensors_are_saved_as_blank_ones(t):
     file.seek(0)
     first, state, last = t.load(file)
     return first, dict(state), last.requires_grad, last.shape == (2, 3)
+
+
+FOREIGN = """import subprocess, sys
+import torch
+from torch.testing._internal.common_utils import TestCase, run_tests
+from torch.utils.data import DataLoader, Dataset
+
+
+class Numbers(Dataset):
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, index):
+        return torch.tensor(index)
+
+
+class TestForeign(TestCase):
+    def test_workers_import_this_file_anew(self):
+        self.assertEqual(next(iter(DataLoader(Numbers(), 4, num_workers=1, multiprocessing_context="spawn"))), torch.arange(4))
+
+    def test_children_find_the_helpers(self):
+        code = "from torch.testing._internal import common_utils; print(common_utils.torch.__name__)"
+        self.assertEqual(subprocess.check_output([sys.executable, "-c", code], text=True), "torch\\n")
+
+
+if __name__ == "__main__":
+    run_tests()
+"""
+
+
+def test_a_test_file_runs_as_a_program_and_its_children_find_the_helpers(tmp_path: Path) -> None:
+    (tmp_path / "foreign.py").write_text(FOREIGN)
+    # Where CI is set, PyTorch's run_tests() writes reports by a package of its own.
+    environ = {name: value for name, value in os.environ.items() if name != "CI"}
+    environ["MINDTORCH_TESTING_INTERNAL"] = str(Path(torchgen.__file__).parents[1])
+    done = subprocess.run([sys.executable, "-m", "mindtorch_v2", "foreign.py"], cwd=tmp_path, env=environ, capture_output=True,
+                          text=True, timeout=300)
+    assert done.returncode == 0 and "Ran 2 tests" in done.stderr, done.stderr[-3000:]

@@ -63,6 +63,8 @@ for name in "lgamma digamma i0 special.i0e special.i1 special.i1e special.erfcx 
 results["quantiles"] = mt.special.ndtri(x.sigmoid().double())
 for name in "fmod remainder floor_divide".split():
     results[name] = getattr(mt, name)(x * 100, x.t().contiguous().view(37, 53))
+    results[f"{name} of doubles"] = getattr(mt, name)(x.double() * 100, x.t().contiguous().view(37, 53).double())
+results["hypot of doubles"] = mt.hypot(x.double(), x.flip(0).double())
 results["sinc"] = mt.sinc(x * 9)
 results["cube norm"] = x.norm(3, dim=1)
 for width in (5, 16, 77):
@@ -78,6 +80,10 @@ for rows, items in ((40, 3), (70, 16), (33, 37), (100, 256)):
     (z.softmax(1) * z.log_softmax(1)).sin().sum().backward()
     results[f"short rows {rows} {items}"] = mt.stack([z.softmax(1), z.log_softmax(1), z.grad]).detach()
 results["gelu"] = f.gelu(x)
+for dtype in (mt.bfloat16, mt.float16):
+    for approximate in ("none", "tanh"):
+        results[f"gelu {approximate} {dtype}"] = f.gelu(x.to(dtype), approximate=approximate).float()
+    results[f"numbers {dtype}"] = mt.stack([x.to(dtype) * 0.3, x.to(dtype) - x.to(dtype)[:, :1], x.to(dtype).relu()]).float()
 results["planes"] = f.adaptive_avg_pool2d(numbers(3, 7, 5, 9), 1)
 results["layer norm"] = f.layer_norm(x, (53,))
 q = numbers(1, 2, 19, 16)

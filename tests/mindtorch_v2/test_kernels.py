@@ -120,10 +120,13 @@ def test_special_values(name, dtype):
     assert torch.equal(torch.signbit(got[zero]), torch.signbit(expected[zero])), "the sign of zero"
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("name", ["fmod", "remainder", "floor_divide"])
-@pytest.mark.parametrize("far", [1.0, 1e12])
-def test_remainders_are_exact(name, far):
-    x, y = torch.randn(2, 1003, generator=torch.Generator().manual_seed(3))
+@pytest.mark.parametrize("far", [1.0, 1e12, 1e-300])
+def test_remainders_are_exact(name, far, dtype):
+    x, y = torch.randn(2, 1003, generator=torch.Generator().manual_seed(3), dtype=dtype)
+    bits = torch.int32 if dtype is torch.float32 else torch.int64
+    x[500:], y[500:] = (x[500:] * 50).round(), (y[500:] * 3).round() / 10  # quotients at and beside integers
     x = x * far
     x[:7], y[3:10] = torch.tensor([[0.0, -0.0, torch.inf, -torch.inf, torch.nan, 6.0, -6.0],
                                    [2.0, torch.inf, 0.0, -0.0, torch.nan, -torch.inf, 3.0]])
@@ -132,7 +135,44 @@ def test_remainders_are_exact(name, far):
         got = to_torch(getattr(mt, name)(to_ours(x), to_ours(divisor) if divisor is y else divisor))
         number = ~expected.isnan()
         assert torch.equal(got.isnan(), ~number)
-        assert torch.equal(got[number].view(torch.int32), expected[number].view(torch.int32)), "bits, the sign of zero too"
+        assert torch.equal(got[number].view(bits), expected[number].view(bits)), "bits, the sign of zero too"
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e-160, 1e160, 1e-310, 1e308, 3e-323])
+def test_lengths_of_pairs_of_doubles(scale):
+    x, y = torch.randn(2, 5003, generator=torch.Generator().manual_seed(3), dtype=torch.float64) * scale
+    x[:1000] *= 1e-8
+    x[:8] = torch.tensor([0.0, -0.0, torch.inf, -torch.inf, torch.nan, torch.inf, 3.0, 5e-324])
+    y[:8] = torch.tensor([0.0, -0.0, torch.nan, 1.0, 1.0, -torch.inf, torch.nan, 5e-324])
+    wide = np.hypot(x.numpy().astype(np.longdouble), y.numpy().astype(np.longdouble))
+    exact = wide.astype(np.float64)
+    for got in (to_torch(mt.hypot(to_ours(x), to_ours(y))), to_torch(mt.complex(to_ours(x), to_ours(y)).abs())):
+        number = np.isfinite(exact)
+        np.testing.assert_array_equal(got.numpy()[~number], exact[~number])
+        assert (np.abs(got.numpy()[number] - wide[number]) <= np.spacing(exact[number])).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_16_bit_rows_beside_a_number(dtype):
+    torch.manual_seed(0)
+    x, row = torch.randn(9, 70).to(dtype), torch.randn(9, 1).to(dtype)
+    x[0, :4] = torch.tensor([torch.nan, torch.inf, -0.0, 6e-8])
+    for view in (x, x[:, 3:68], x.t(), x[:, :1].expand(9, 70), x[::2], x[0]):
+        beside = row[:view.size(0), :1].expand_as(view) if view.dim() == 2 and view.size(0) <= 9 else row[0].expand_as(view)
+        for name in ("add", "sub", "mul", "div"):
+            for other in (0.3, 3, torch.tensor(1e-3, dtype=torch.float64), torch.tensor(0.7).to(dtype), beside):
+                ours = to_ours(other) if isinstance(other, torch.Tensor) else other
+                same = dict(rtol=0, atol=0, equal_nan=True)
+                torch.testing.assert_close(to_torch(getattr(mt, name)(to_ours(view), ours)), getattr(torch, name)(view, other), **same)
+                if isinstance(other, torch.Tensor):
+                    torch.testing.assert_close(to_torch(getattr(mt, name)(ours, to_ours(view))), getattr(torch, name)(other, view), **same)
+        for function in ("relu", "square"):
+            expected, got = getattr(torch, function)(view), to_torch(getattr(mt, function)(to_ours(view)))
+            torch.testing.assert_close(got, expected, rtol=0, atol=0, equal_nan=True)
+        view = view.nan_to_num(posinf=3)
+        for approximate in ("none", "tanh"):
+            torch.testing.assert_close(to_torch(mt.nn.functional.gelu(to_ours(view), approximate=approximate)).float(),
+                                       torch.nn.functional.gelu(view.float(), approximate=approximate), rtol=1e-2, atol=1e-6, equal_nan=True)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
@@ -365,6 +405,19 @@ def test_small_matrices_of_a_batch(dtype, n):
         for got, expected in zip(getattr(mt.linalg, name)(x), getattr(torch.linalg, name)(a), strict=True):
             torch.testing.assert_close(to_torch(got), expected, **near)
     torch.testing.assert_close(to_torch(mt.linalg.solve(x, to_ours(b))), torch.linalg.solve(a, b), **near)
+    torch.testing.assert_close(to_torch(mt.linalg.inv(x.mT)), torch.linalg.inv(a.mT), **near)
+    spd = a @ a.mH + torch.eye(n, dtype=a.dtype)
+    torch.testing.assert_close(to_torch(mt.linalg.cholesky(to_ours(spd))), torch.linalg.cholesky(spd), **near)
+    spd[7, -1, -1] = -1
+    assert torch.equal(to_torch(mt.linalg.cholesky_ex(to_ours(spd))[1]), torch.linalg.cholesky_ex(spd)[1])
+    for upper in (False, True):
+        for matrix in (a, a.mT):
+            triangle = (matrix.triu() if upper else matrix.tril()) + 3 * torch.eye(n, dtype=a.dtype)
+            for left, rest in ((True, b), (False, b.mT)):
+                expected = torch.linalg.solve_triangular(triangle, rest, upper=upper, left=left)
+                for given in (to_ours(triangle), to_ours(triangle.mT.contiguous()).mT, to_ours(triangle.repeat(1, 1, 2))[..., :n]):
+                    got = mt.linalg.solve_triangular(given, to_ours(rest), upper=upper, left=left)
+                    torch.testing.assert_close(to_torch(got), expected, **near)
     x[5, -1] = 0
     with pytest.raises(mt.linalg.LinAlgError, match="Batch element 5"):
         mt.linalg.inv(x)
@@ -502,3 +555,17 @@ def test_too_large_is_refused():
     with pytest.raises(RuntimeError):
         mt.empty(-1)
     assert mt.ones(3).sum().item() == 3
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16", "float16", "complex64", "int64", "uint8"])
+def test_rows_times_columns_of_a_batch(dtype):
+    torch.manual_seed(0)
+    kind = getattr(torch, dtype)
+    for k in (1, 15, 16, 63, 100, 300):
+        a, b, c = ((torch.randn(20, *shape) * 4).to(kind) for shape in ((1, k), (k, 1), (1, 1)))
+        b_rows = b.mT.contiguous().mT
+        near = dict(rtol=3e-2, atol=1.0) if "16" in dtype else dict(rtol=1e-4, atol=1e-3)
+        for left, right in ((a, b), (a, b_rows), (a.expand(20, 1, k)[:, :, ::2], b[:, ::2])):
+            torch.testing.assert_close(to_torch(to_ours(left) @ to_ours(right)), left @ right, **near)
+            expected = torch.baddbmm(c, left, right, alpha=2, beta=3)
+            torch.testing.assert_close(to_torch(mt.baddbmm(to_ours(c), to_ours(left), to_ours(right), alpha=2, beta=3)), expected, **near)

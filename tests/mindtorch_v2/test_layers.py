@@ -257,6 +257,9 @@ def test_fake_tensors_have_shapes_and_no_values() -> None:
             read(x.sum())
     with mode, pytest.raises(AssertionError, match="convert all Tensors to FakeTensors"):
         mt.Tensor.add(x, mt.from_numpy(torch.ones(2).numpy()))
+    with mode:
+        assert mt.tensor(3.0).item() == 3.0 and mt.linspace(mt.tensor(0.0), mt.tensor(1.0), 3).shape == (3,)
+        assert mt.histogram(mt.rand(4), 3)[1].shape == (4,)
 
 
 def test_operators_of_a_tensor_and_a_subclass_keep_their_order() -> None:
@@ -313,3 +316,39 @@ def test_an_op_that_looks_at_values_arrives_as_one(lib: Any) -> None:
     assert "aten._local_scalar_dense.default" not in seen
     with pytest.raises(lib.linalg.LinAlgError, match="The solver failed because the input matrix is singular"), Names():
         lib.linalg.solve(lib.zeros(2, 2), lib.ones(2))
+
+
+@twin
+def test_numbers_in_tensors_are_read_by_modes_and_classes(t: Any) -> Any:
+    seen: list[str] = []
+
+    class Names(t.utils._python_dispatch.TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            seen.append(f"mode {func}")
+            return func(*args, **(kwargs or {}))
+
+    class Wrapped(t.Tensor):
+        @staticmethod
+        def __new__(cls, inner: Any) -> Any:
+            return t.Tensor._make_wrapper_subclass(cls, inner.shape, dtype=inner.dtype)
+
+        def __init__(self, inner: Any) -> None:
+            self.inner = inner
+
+        @classmethod
+        def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            seen.append(f"class {func}")
+            found = func(*(x.inner if isinstance(x, cls) else x for x in args), **(kwargs or {}))
+            return cls(found) if isinstance(found, t.Tensor) else found
+    x = t.ones(1)
+    y, n = Wrapped(x * 3), Wrapped((x * 2).long())
+    with Names():
+        plain = x.item(), float(x), int(x), bool(x), complex(x), t.ops.aten._local_scalar_dense(x)
+    return plain, (y.item(), float(y), int(y), bool(y > 2), complex(y), [1, 2, 3][n], t.zeros(3)[n.sum():].shape), seen
+
+
+@twin
+def test_hardsigmoid_has_one_derivative(t: Any) -> Any:
+    x = t.tensor([0.5, 4.0], requires_grad=True)
+    slope, = t.autograd.grad(t.nn.functional.hardsigmoid(x).sum(), x, create_graph=True)
+    return slope.detach(), error(lambda: slope.sum().backward(), 100)

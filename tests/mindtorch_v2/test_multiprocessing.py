@@ -33,7 +33,7 @@ def test_memory_is_shared(method: str) -> None:
     queue.put(sent)
     mine, view, number, nothing = back.get(timeout=600)
     assert given.tolist() == [1, 1, 1] and sent.tolist() == [1, 7, 7] and weight.tolist() == [2, 2]
-    assert number.item() == 3 and nothing.shape == (0, 2) and sent.is_shared()
+    assert number.item() == 3 and nothing.shape == (0, 2) and sent.is_shared() and mine.is_shared()
     view.fill_(9)
     assert mine.tolist() == [0, 1, 9, 9], "a tensor and its view came as two pieces of memory"
     queue.put(None)

@@ -43,6 +43,9 @@ def sample(T: Any, *rest: int, requires_grad: bool = False) -> Any:
 
 
 PROGRAMS = {
+    "sizes": lambda T, x: (x.size(1) == (x * 2).size(1), x.size(1) == sample(T).size(1), x.size(1) >= 2, str(2 * x.size(1))[:3]),
+    "narrow with holes": lambda T, x: T.nested.narrow(
+        T.arange(24.0).reshape(2, 4, 3), 1, T.tensor([0, 1]), T.tensor([2, 3]), layout=T.jagged).lengths(),
     "parts": lambda T, x: (x.values(), x.offsets(), x.lengths(), x.unbind(), len(x), x.dim(), x.numel(), x.size(0), x.size(2),
                            x.is_nested, str(x.layout), x[1]),
     "padded": lambda T, x: (x.to_padded_tensor(0.0), T.nested.to_padded_tensor(x, -1.0, (2, 5, 3))),

@@ -241,3 +241,52 @@ def test_functional_call_sets_what_a_parametrization_computes(t):
     x = t.ones(1, 2)
     found = t.func.functional_call(layer, {"weight": t.full((2, 2), 5.0)}, x)
     return found, layer(x), t.func.functional_call(layer, {"nothing": t.ones(1)}, x)
+
+
+# ---- small rules -------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("dim", [0, 1, -1, -2, None])
+@twin
+def test_weight_norm_counts_dims_from_the_end(t: Any, dim: int | None) -> Any:
+    t.manual_seed(0)
+    m = t.nn.utils.parametrizations.weight_norm(t.nn.Linear(2, 3), dim=dim)
+    return [v.shape for v in m.state_dict().values()], m.weight
+
+
+@twin
+def test_recurrent_layers_refuse_states_of_another_kind(t: Any) -> Any:
+    x = t.ones(2, 3, 4)
+    return (error(lambda: t.nn.GRU(4, 3)(x, (t.ones(1, 3, 3),) * 2)), error(lambda: t.nn.LSTM(4, 3)(x, t.ones(2, 3, 3))),
+            error(lambda: t.nn.GRU(4, 3)(t.ones(2))), error(lambda: t.nn.RNN(4, 3)(t.ones(2))))
+
+
+@twin
+def test_an_unpickled_optimizer_can_go_on(t: Any) -> Any:
+    made = t.optim.Adam([t.nn.Parameter(t.ones(2))])
+    state = made.__getstate__()
+    fresh = t.optim.Adam.__new__(t.optim.Adam)
+    fresh.__setstate__(state)
+    fresh.zero_grad()
+    fresh.step()
+    return list(state), sorted(set(vars(made)) - set(vars(fresh))), fresh._zero_grad_profile_name
+
+
+@twin
+def test_parametrizations_tell_whether_they_are_cached(t: Any) -> Any:
+    parametrize = t.nn.utils.parametrize
+    m = t.nn.Linear(2, 2)
+    parametrize.register_parametrization(m, "weight", t.nn.Tanh())
+    with parametrize.cached():
+        inside = parametrize._cache_enabled, m.weight is m.weight, len(parametrize._cache)
+    return inside, parametrize._cache_enabled, m.weight is m.weight, len(parametrize._cache)
+
+
+@twin
+def test_pools_norms_and_losses_of_odd_input(t: Any) -> Any:
+    functional = t.nn.functional
+    return (error(lambda: functional.adaptive_avg_pool3d(t.ones(1, 0, 4, 4, 4), 2)),
+            error(lambda: t.nn.CrossMapLRN2d(2)(t.ones(1, 3, 4))), t.nn.CrossMapLRN2d(2)(t.ones(1, 3, 2, 2).half()).dtype,
+            error(lambda: functional.multilabel_soft_margin_loss(t.ones(2, 3), t.ones(2, 3), reduction="x")),
+            error(lambda: t.autograd.Variable(t.ones(1), requires_grad=True, volatile=True)),
+            [t.nn.TransformerEncoderLayer(4, 2, activation=a).activation_relu_or_gelu
+             for a in ("relu", "gelu", t.tanh, t.nn.GELU())],
+            type(t.nn.Linear(1, 1).load_state_dict(t.nn.Linear(1, 1).state_dict())).__module__.partition(".")[2])

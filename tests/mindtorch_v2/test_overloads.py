@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import re
 from typing import Any
 
 import pytest
@@ -70,6 +71,63 @@ def test_a_mode_sees_the_overload_that_torch_would_call(call: str) -> None:
     with _Names() as mode:
         eval(call, names)
     assert mode.seen[-1] == CALLS[call]
+
+
+SINGLE = ["x.clamp(0, 1)", "x.clamp(min=x)", "x.clamp_(0)", "torch.clip(x, x, x + 1)", "x.clamp_max(x)", "x.div(x, rounding_mode='floor')",
+          "x.softmax(0)", "torch.special.log_softmax(x, 0)", "x.masked_fill(m, 2)", "x.masked_fill_(m, 2)", "x.masked_select(m)",
+          "x.median()", "x.logsumexp((0,))", "m.nonzero()", "torch.cross(c, c)", "torch.linalg.inv_ex(x)",
+          "torch.diag_embed(x)", "torch.nn.functional.mse_loss(x, x)", "torch.nn.functional.binary_cross_entropy_with_logits(x, x)",
+          "torch.nn.functional.softshrink(x)", "x.unbind(1)", "x.split([1, 1])", "torch.stack([x, x])", "x.square()",
+          "torch.searchsorted(x, x)", "torch.isin(x, x[0])", "torch.absolute(x)", "x.multiply_(2)", "torch.concat([x, x])",
+          "torch.special.expit(x)", "torch.swapaxes(x, axis0=0, axis1=1)", "x.true_divide(2)", "x.greater(1)"]
+
+
+@pytest.mark.parametrize("call", SINGLE)
+def test_a_mode_sees_the_calls_that_torch_s_modes_see(call: str) -> None:
+    """Names and arguments, of calls that are several ops here, or another one."""
+    def shown(lib: Any, a: Any) -> str:
+        if isinstance(a, (tuple, list)):
+            return f"[{', '.join(shown(lib, item) for item in a)}]"
+        return str(tuple(a.shape)) if isinstance(a, lib.Tensor) else str(a)
+
+    def seen(lib: Any) -> list[str]:
+        class Calls(lib.utils._python_dispatch.TorchDispatchMode):   # type: ignore[misc]
+            def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+                calls.append(f"{func} {shown(lib, args)} {sorted(kwargs or {})}")
+                return func(*args, **(kwargs or {}))
+        calls: list[str] = []
+        x = lib.tensor([[0.5, 0.25], [0.125, 0.75]])
+        names = {"torch": lib, "x": x, "m": x > 0.3, "c": lib.ones(2, 3)}
+        with Calls():
+            eval(call, names)
+        return calls
+    assert seen(mindtorch_v2) == seen(torch)
+
+
+@pytest.mark.parametrize("name", ["absolute", "multiply", "clip_", "concat", "row_stack", "true_divide", "matrix_power", "greater"])
+def test_aliases_are_functions_of_their_own(name: str) -> None:
+    mine, judge = getattr(mindtorch_v2, name), getattr(torch, name)
+    assert mine.__name__ == judge.__name__ == name and pickle.loads(pickle.dumps(mine)) is mine
+    assert re.sub("0x.*>", "", repr(mine)) == re.sub("0x.*>", "", repr(judge))
+    packet, theirs = getattr(mindtorch_v2.ops.aten, name), getattr(torch.ops.aten, name)
+    assert [str(s) for s in packet._schemas.values()] == [str(s) for s in theirs._schemas.values()]
+    seen: list[Any] = []
+
+    class Taker:
+        @classmethod
+        def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> None:
+            seen.append(func)
+    mine(Taker())
+    assert seen == [mine]
+    if hasattr(torch.Tensor, name):
+        method = getattr(mindtorch_v2.Tensor, name)
+        assert (method.__name__, method.__qualname__) == (name, f"TensorBase.{name}") and method is not mine
+
+
+def test_a_graph_of_aliases_names_them() -> None:
+    def code(T: Any) -> str:
+        return str(T.fx.symbolic_trace(lambda x: T.absolute(x).multiply(2) + T.clip(x, 0, 1)).code)
+    assert code(mindtorch_v2).replace("mindtorch_v2", "torch") == code(torch)
 
 
 def test_overloads_are_found_copied_and_pickled_by_name() -> None:

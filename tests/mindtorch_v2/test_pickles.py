@@ -3,9 +3,11 @@ from __future__ import annotations
 
 import copy
 import io
+import operator
 import pickle
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -187,3 +189,16 @@ def test_small_files_take_the_compiled_pickler(monkeypatch: pytest.MonkeyPatch) 
     for value in (net.state_dict(), net, [mt.float16, mt.channels_last, mt.Size([1]), mt.strided, mt.device("cpu")],
                   mt.optim.SGD(net.parameters(), 0.1), mt.eye(2).to_sparse(), mt.ones(2).to(mt.uint16)):
         mt.save(value, io.BytesIO())
+
+
+@pytest.mark.parametrize("name", ["sum", "nn.functional.gelu", "conv2d", "nn.functional.relu"])
+def test_functions_are_saved_under_pytorchs_names(name: str) -> None:
+    files = {}
+    for lib in (torch, mt):
+        function, file = operator.attrgetter(name)(lib), io.BytesIO()
+        lib.save(function, file)
+        files[lib] = zipfile.ZipFile(file).read("archive/data.pkl")
+        for other in (torch, mt):
+            file.seek(0)
+            assert other.load(file, weights_only=False) is operator.attrgetter(name)(other)
+    assert files[mt] == files[torch]

@@ -35,10 +35,12 @@ FLOORS: dict[int, str] = {
 }
 FLOORS[5] += " _custom_op fx export monitor sparse __future__"
 FLOORS[4] += " _nested"
-FLOORS[5] += " _library nested _functorch _guards _inductor _refs _export _file_options _weights_only_unpickler _decomp package _core_names _linalg_utils _vmap_internals _file_records"
+FLOORS[3] += " _nested_int"
+FLOORS[5] += " _library nested _dispatch _functorch _guards _inductor _refs _export _file_options _weights_only_unpickler _decomp package _core_names _linalg_utils _vmap_internals _file_records _record_writer"
 FLOOR_OF = {name: floor for floor, names in FLOORS.items() for name in names.split()}
 # Files that count as one package although they lie side by side.
-ONE_PACKAGE = dict.fromkeys(("_pickling", "_unpickling", "_rebuilding", "_archive", "_file_options", "_file_records", "_utils"), "serialization")
+ONE_PACKAGE = dict.fromkeys(("_pickling", "_unpickling", "_rebuilding", "_archive", "_file_options", "_file_records", "_record_writer", "_utils"),
+                            "serialization")
 ONE_PACKAGE |= {"_vendor": "torch_version"}
 ONE_PACKAGE |= {"_storage": "_tensor", "_typed_storage": "_tensor", "_printing": "_tensor", "_offered_members": "_tensor",
                 "_legacy_new": "_tensor", "_tensor_pickling": "_tensor"}
@@ -239,7 +241,7 @@ def test_the_front_door_shows_nothing_of_pythons_own() -> None:
 MAX_NAMING = 5  # the row, its kernel, its body on an npu, its function in torch.nn, and one more
 # Names of ops that are words of English, of Python, of torch's options ("mean", "linear") or of the core's rules too.
 WORDS = """copy_ add alias all any clone complex detach empty equal expand fill full gather index indices linear matmul max mean min mm mode norm
-positive range real relu scatter sum t take tanh threshold unfold values view where"""
+positive range real relu scatter sum t take tanh unique threshold unfold values view where"""
 WORDS += " copy div floor mul round slice sub trace zero"
 
 

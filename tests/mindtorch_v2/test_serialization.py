@@ -197,3 +197,65 @@ def test_not_a_saved_file() -> None:
         mindtorch_v2.load(io.BytesIO(b""))
     with pytest.raises(ValueError, match="file path"):
         mindtorch_v2.load(io.BytesIO(b"PK\x03\x04"), mmap=True)
+
+
+class _Numbering(pickle.Pickler):
+    def reducer_override(self, obj: Any) -> Any:
+        return (int, (42,)) if obj is _Numbering else NotImplemented
+
+
+@pytest.mark.parametrize("zipped", [True, False])
+def test_another_module_pickles(zipped: bool) -> None:
+    module = ModuleType("other_pickle")
+    module.__dict__.update(vars(pickle), Pickler=_Numbering, Unpickler=pickle._Unpickler)   # type: ignore[attr-defined]
+    file = io.BytesIO()
+    value = [mindtorch_v2.arange(3), mindtorch_v2.nn.Parameter(mindtorch_v2.ones(2)), _Numbering]
+    mindtorch_v2.save(value, file, pickle_module=module, _use_new_zipfile_serialization=zipped)
+    for load, options in ((mindtorch_v2.load, {"pickle_module": module}), (mindtorch_v2.load, {}), (torch.load, {})):
+        file.seek(0)
+        tensor, parameter, number = load(file, weights_only=False, **options)   # type: ignore[operator]
+        assert tensor.tolist() == [0, 1, 2] and parameter.requires_grad and number == 42
+
+
+def test_an_untyped_storage_comes_back_as_bytes() -> None:
+    file = io.BytesIO()
+    mindtorch_v2.save(mindtorch_v2.arange(4, dtype=mindtorch_v2.uint8).untyped_storage(), file)
+    for library in (mindtorch_v2, torch):
+        file.seek(0)
+        found = library.load(file)
+        assert type(found).__name__ == "TypedStorage" and found.dtype is library.uint8 and list(found) == [0, 1, 2, 3]
+
+
+class _Lines:
+    """A file whose readline takes no limit, written and read by few methods."""
+
+    def __init__(self) -> None:
+        self.data = io.BytesIO()
+        for name in ("read", "seek", "tell", "write", "flush"):
+            setattr(self, name, getattr(self.data, name))
+
+    def readline(self) -> bytes:
+        return self.data.readline()
+
+
+def test_files_of_few_methods_and_what_the_first_format_says() -> None:
+    for zipped in (True, False):
+        file = _Lines()
+        mindtorch_v2.save([mindtorch_v2.ones(2), "a"], file, _use_new_zipfile_serialization=zipped)
+        file.data.seek(0)
+        assert mindtorch_v2.load(file)[0].tolist() == [1, 1]
+    wrong = io.BytesIO(pickle.dumps(mindtorch_v2.serialization.MAGIC_NUMBER, 2) + pickle.dumps(3, 2))
+    with pytest.raises(RuntimeError, match="Invalid protocol version: 3"):
+        mindtorch_v2.load(wrong)
+
+
+def test_archives_differ_in_their_number_by_what_they_hold() -> None:
+    def number(value: Any) -> str:
+        file = io.BytesIO()
+        mindtorch_v2.save(value, file)
+        file.seek(0)
+        return mindtorch_v2._C.PyTorchFileReader(file).serialization_id()
+
+    assert number({"a": mindtorch_v2.ones(2)}) == number({"a": mindtorch_v2.ones(2)}) != number({"a": mindtorch_v2.zeros(2)})
+    with pytest.raises(RuntimeError, match="Parent directory /no/such does not exist."):
+        mindtorch_v2._C.PyTorchFileWriter("/no/such/file.pt")

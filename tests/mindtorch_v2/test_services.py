@@ -218,7 +218,8 @@ def test_foreach(line: str) -> None:
 CLOSE = """(1,1)|(1,2)|(1,1.0)|(1.,1.+1e-8)|(torch.ones(2),torch.ones(2))|(torch.ones(2),torch.zeros(2))|(torch.ones(2),torch.ones(3))
 (torch.ones(2),torch.ones(2).double())|([1,torch.ones(1)],[1,torch.ones(1)])|([1],[1,2])|({'a':1},{'b':1})|(torch.tensor(float('nan')),)*2
 (None,None)|(None,1)|('a','a')|(torch.ones(2),torch.ones(2)+1e-7)|(np.ones(2),np.ones(2))|(torch.ones(2),np.ones(2))|(True,False)
-(torch.tensor([1,2]),torch.tensor([1,3]))""".replace("\n", "|").split("|")
+(torch.tensor([1,2]),torch.tensor([1,3]))|(torch.tensor([1.,2.]),torch.tensor([1.,3.]))
+(torch.tensor([1.,2.]).half(),torch.tensor([1.,3.]).half())|(torch.tensor([0.,1j]),torch.tensor([0.,3j]))""".replace("\n", "|").split("|")
 
 
 @pytest.mark.parametrize("pair", CLOSE)

@@ -362,7 +362,17 @@ COMPRESSED = {
     "exp": lambda T, x: x.exp(),
     "mask": lambda T, x: x.to_dense().sparse_mask(x),
     "copy_ dense": lambda T, x: x.copy_(x.to_dense()),
-    "copy_": lambda T, x: x.copy_(x * 2),
+    "copy_": lambda T, x: x.copy_(T.neg(x)),
+    "copy_ into coordinates": lambda T, x: x.to_dense().to_sparse().copy_(x),
+    **{f"times {other}": lambda T, x, other=other: (x * x.to_dense().to_sparse(
+        layout=getattr(T, other), blocksize=(2, 2) if "bs" in other else None)).to_dense() for other in (*LAYOUTS, "sparse_coo")},
+    "times in place": lambda T, x: x.mul_(x.to_dense().to_sparse_csr()),
+    "itself": lambda T, x: x.to_sparse(layout=x.layout),
+    "select dense": lambda T, x: T.sparse_compressed_tensor(
+        x.crow_indices(), x.col_indices(), T.stack([x.values(), x.values()], -1), (4, 4, 2), layout=x.layout)[..., 1],
+    "empty_like": lambda T, x: T.empty_like(x)._nnz(),
+    **{f"{name} {other}": lambda T, x, name=name, other=other: T.Tensor.sparse_dim(getattr(T, name)(x, layout=getattr(T, other)))
+       for name in ("empty_like", "zeros_like") for other in (*LAYOUTS, "strided")},
 }
 
 

@@ -7,8 +7,11 @@ import sys
 import warnings
 import weakref
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
+import torch
+import torch.multiprocessing.reductions
 import twin
 
 import mindtorch_v2 as mt
@@ -162,3 +165,38 @@ def test_classes_over_storages_and_their_base() -> None:
     storage = mt.UntypedStorage([1, 2])
     made = Own(storage)
     assert type(made) is Own and made.nbytes() == 2 and made.data_ptr() == storage.data_ptr()
+
+
+@pytest.mark.parametrize("lines", [
+    "torch.UntypedStorage(1, 2)", "torch.UntypedStorage(4, foo=1)", "torch.UntypedStorage(1.5)", "torch.UntypedStorage(True)",
+    "torch.UntypedStorage(torch.tensor(3)).nbytes()", "torch.UntypedStorage(size=3).nbytes(), torch.UntypedStorage(sequence=[3])[0]",
+    "torch.UntypedStorage([1, 2], device='meta').nbytes()", "torch.UntypedStorage(-1)", "torch.UntypedStorage({})",
+    "s = torch.zeros(2).untyped_storage()\ns.copy_(torch.ones(2))", "s = torch.zeros(2).storage()\ns.copy_(torch.ones(3).storage())",
+    "s = torch.zeros(2).untyped_storage()\ns.copy_(torch.ones(2).storage()).tolist()",
+    "s = torch.zeros(2).untyped_storage()\ns[::2] = 7", "s = torch.zeros(2).storage()\ns.cpu() is s, s.get_device()",
+    "torch.FloatStorage._new_shared(3).is_shared()", "torch.FloatStorage.from_file('x')", "torch.FloatStorage(3.5)",
+    "torch.ByteStorage.from_buffer(bytearray([0, 1]), 'foo').tolist()", "torch.ByteStorage.from_buffer(bytearray([0]), 'native', 1, 7)",
+    "torch.zeros(3)[3:].data_ptr(), torch.zeros(0).data_ptr()", "torch.tensor(torch.FloatStorage([1, 2]))",
+    "torch.zeros(2).set_(torch.IntStorage(4))", "torch.FloatTensor(torch.IntStorage(4))"])
+def test_wrong_storages_are_told_as_torch_tells_them(lines: str) -> None:
+    twin.check_lines(lines, message=True)
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_a_storage_over_a_file_is_shared(shared: bool, tmp_path: Path) -> None:
+    for lib in (torch, mt):
+        (tmp_path / "items").write_bytes(bytes(8))
+        made = lib.FloatStorage.from_file(str(tmp_path / "items"), shared, 2)
+        assert made.is_shared() and (made.filename is not None) == shared
+
+
+def test_weak_references_of_storages() -> None:
+    for lib in (torch, mt):
+        tensor = lib.zeros(2)
+        seen = lib.multiprocessing.reductions.StorageWeakRef(tensor.untyped_storage())
+        again = lib.multiprocessing.reductions.StorageWeakRef(tensor.storage())
+        view = tensor.view(2, 1)
+        del tensor
+        assert seen == again and hash(seen) == hash(again) and not seen.expired() and seen.cdata == view.untyped_storage()._cdata
+        del view
+        assert seen.expired()

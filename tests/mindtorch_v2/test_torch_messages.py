@@ -14,7 +14,13 @@ import mindtorch_v2 as mt
 
 
 @pytest.mark.parametrize("line", [
-    "torch.tensor([1j]).abs_()", "torch.sign(torch.tensor([1j]))", "torch.signbit(torch.tensor([1j]))",
+    "torch.nn.functional.silu(torch.tensor([1j], requires_grad=True))", "torch.ones(2).int().round(decimals=0)",
+    "torch.nn.functional.embedding(torch.tensor([0]), torch.ones(2, 2, dtype=torch.complex64, requires_grad=True))",
+    "torch.zeros(3, dtype=torch.complex64).index_reduce(0, torch.tensor([0]), torch.ones(1, dtype=torch.complex64), 'prod')",
+    "torch.sparse.mm(torch.eye(3).int().to_sparse_csr(), torch.ones(3, 2).int(), 'sum')",
+    "torch.sparse.sampled_addmm(torch.eye(2).to_sparse_csr(), torch.ones(2, 2, requires_grad=True), torch.ones(2, 2), "
+    "out=torch.eye(2).to_sparse_csr())",
+    "torch.cat((None,))", "torch.stack([torch.ones(2), None])", "torch.tensor([1j]).abs_()", "torch.sign(torch.tensor([1j]))", "torch.signbit(torch.tensor([1j]))",
     "torch.floor(torch.tensor([1j]))", "torch.ceil(torch.tensor([1j]))", "torch.trunc(torch.tensor([1j]))",
     "torch._check(1)", "torch._check_with(IndexError, False, lambda: 'x')", "torch.iinfo(torch.bool)",
     "torch.ones(1, 1).dim_order(ambiguity_check=True)", "torch.ones(2, 3).dim_order(ambiguity_check='x')",
@@ -336,3 +342,30 @@ def test_deprecated_functions_warn_once(call: str) -> None:
     "torch.ones(2, 3).__setitem__(..., np.ones(2))", "torch.add(torch.ones(2), np.ones(2))"])
 def test_odd_dtypes_and_indices(line: str) -> None:
     check_lines(line, message=True)
+
+
+@pytest.mark.parametrize("line", [
+    "T.sum('a')", "T.sum('a', 'b')", "T.sum('a', 1, 2)", "T.sum(dim='a')", "T.sum(foo=1)", "torch.sum(T, 1, 'a')", "torch.sum('a')",
+    "torch.add(T)", "torch.add(T, T, T)", "T.add(alpha=2)", "T.add(T, T, 1, dtype=T)", "T.add_(1.5, 'a', T)", "torch.clamp(T, 1, T)",
+    "T.clamp('a', 'b')", "T.max('a')", "T.max(dim=1.5)", "T.max(1, foo=2)", "T.max(bar=1, foo=2)", "T.lt((1, 'a'))", "T.lt([])",
+    "T.lt(None)", "T.scatter(0, 1, 2)", "torch.randint(3)",
+    "torch.arange()", "torch.linspace(0, 1)", "torch.zeros((True, 2))", "torch.zeros([2.5])", "torch.zeros((2,), (3,))",
+    "torch.flip(T, (1, 'a'))", "T.view(2, 'a')", "T.view(1.5)", "T.reshape(None)", "torch.empty(foo=1)",
+    "torch.cat([T, 1])", "torch.stack(T)", "torch.dot(T)", "torch.dot(T, other=T)", "torch.sin(T, input=T)", "torch.sin(T, out=[T])",
+    "T.sin(1)", "T.sin(foo=1)", "T.std(T, (1, 2), (1, 2), dim=None)", "torch._foreach_add([T], 'a')",
+    "torch.tensor_split(T)", "torch.narrow(T, 0, 'a', 1)", "T.index_fill(0, T, 'a')", "T.masked_fill(1, 2)", "T.scatter_reduce(0, T, T)"])
+def test_calls_that_fit_no_signature(line: str) -> None:
+    check_lines(f"T = torch.ones(2)\ntry:\n    {line}\nexcept TypeError as error:\n    said = str(error)\nsaid")
+
+
+@pytest.mark.parametrize("line", [
+    "torch.zeros(3, dtype=torch.complex32).index_add(0, torch.tensor([0, 2, 0]), torch.full((3,), 1 + 2j, dtype=torch.complex32){})"
+    ".to(torch.complex64)".replace("{}", alpha) for alpha in ("", ", alpha=2j")] + [
+    "torch.zeros(3, dtype=torch.complex32).index_put((torch.tensor([0, 0]),), torch.full((2,), 1j, dtype=torch.complex32), True)"
+    ".to(torch.complex64)",
+    "torch.empty(2, 3, device='meta').nonzero_static(size=4).shape", "torch.zeros(10, device='meta').as_strided((2, 2), (1, 2), 10).shape",
+    "torch.linalg.householder_product(torch.ones(5, 5, device='meta'), torch.ones(5, device='meta')).stride()",
+    "torch.ones(3, device='meta').index_put((torch.ones(3, device='meta').bool(),), torch.ones((), device='meta')).shape",
+    "torch.sparse.mm(torch.eye(3).half().to_sparse_csr(), torch.ones(3, 2).half(), 'sum')"])
+def test_rare_dtypes_and_sizes_without_values(line: str) -> None:
+    check_lines(line)

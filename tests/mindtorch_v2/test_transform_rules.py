@@ -22,6 +22,7 @@ RULES = {
     "conv1d": lambda t, x, y: t.nn.functional.conv1d(x.view(1, 3, 1), y.view(1, 3, 1), y[:1]),
     "conv1d, bias": lambda t, x, y: t.nn.functional.conv1d(t.ones(2, 3, 4).to(x), t.ones(3, 3, 1).to(x) * x.view(3, 1, 1), y),
     "conv_transpose1d": lambda t, x, y: t.nn.functional.conv_transpose1d(x.view(1, 3, 1), y.view(3, 1, 1), y[:1]),
+    "roll along a dim": lambda t, x, y: t.outer(x, y).roll(1, 0) + t.outer(x, y).roll(-1, 1),
     "flip of no dims": lambda t, x, y: t.outer(x, y).flip(()),
     "gather of a number": lambda t, x, y: x.sum().gather(0, (y[:1] * 0).long()),
     "linspace": lambda t, x, y: t.linspace(x[0], y[0], 5, dtype=t.float64),
@@ -330,3 +331,110 @@ def test_levels_are_counted(t: Any) -> Any:
 def test_ops_without_a_forward_derivative(line: str) -> None:
     check_lines("x, y, index = torch.rand(3, 3), torch.rand(3, 3), torch.tensor([0, 2])\n"
                 f"torch.func.jvp(lambda x: {line}, (x,), (x,))", message=True)
+
+
+WITHOUT_RULE = {
+    "le_": lambda t, x: x.clone().le_(x), "square_": lambda t, x: x.clone().square_(), "isclose": lambda t, x: t.isclose(x, x),
+    "bilinear": lambda t, x: t.nn.functional.bilinear(x[None], x[None], t.ones(1, 3, 3).to(x)), "pow_": lambda t, x: x.clone().pow_(x),
+    "quantile": lambda t, x: t.quantile(x, 0.5), "soft_margin": lambda t, x: t.nn.functional.soft_margin_loss(x, x),
+    "hermite": lambda t, x: t.special.hermite_polynomial_h(x, t.ones(3).to(x)), "le": lambda t, x: x.le(x), "cov": lambda t, x: t.cov(x),
+    "own": lambda t, x: t._test_functorch_fallback(x, x), "resize_": lambda t, x: x.clone().resize_(2, 1).shape,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WITHOUT_RULE)
+@twin
+def test_what_has_no_rule_in_torch_is_refused_where_the_fallback_is_off(t: Any, name: str) -> Any:
+    x = t.tensor(A, dtype=t.float64)
+
+    def call() -> Any:
+        t.func.vmap(lambda r: (r * 0).sum() if WITHOUT_RULE[name](t, r) is None else r * 0)(x)
+
+    with without_loops(t):
+        refused = error(call)
+    call()
+    return refused
+
+
+@twin
+def test_attention_and_batch_norm_of_samples(t: Any) -> Any:
+    f = t.nn.functional
+    q = (t.arange(240.0, dtype=t.float64).reshape(2, 3, 2, 4, 5) / 50).sin()
+    k, v, mask = q.cos(), q.exp(), t.arange(32.0, dtype=t.float64).reshape(2, 4, 4).sin()
+
+    def masked(q: Any, k: Any, v: Any, m: Any) -> Any:
+        return f.scaled_dot_product_attention(q, k, v, attn_mask=m)
+
+    attended = [t.vmap(masked, in_dims=dims)(q, k, v, m) for dims, m in (((0, 0, 0, 0), mask), ((0, 0, 0, None), mask[0]))]
+    slopes = t.vmap(t.func.grad(lambda q, k, v: f.scaled_dot_product_attention(q, k, v).sum()))(q, k, v)
+    x, w, mean, var = q[0, 0, 0].view(4, 5), q[:, 0, 0, 0], t.zeros(5).double(), t.ones(5).double()
+    normed = t.vmap(lambda w: f.batch_norm(x, mean, var, w, None, True))(w)
+    promoted = [t.vmap(lambda a: a.half() * t.ones((), dtype=t.float64))(t.arange(3)).dtype == t.float64]
+    return [a.mul(1e6).round() for a in (*attended, slopes, normed, mean, var)], promoted
+
+
+@pytest.mark.parametrize("dims", [(None, 0, 0), (0, None, 0), (0, 0, None), (None, 0, None), (0, None, None)])
+@pytest.mark.parametrize("name", ["layer_norm", "rms_norm", "group_norm", "cross_entropy"])
+@twin
+def test_gradients_of_norms_and_losses_need_no_loop(t: Any, name: str, dims: tuple[int | None, ...]) -> Any:
+    """Of samples that share some of their arguments."""
+    f = t.nn.functional
+    x, weight, g = t.arange(12.0).reshape(2, 2, 3).sin(), t.tensor([[1.0, 2.0, 3.0], [3.0, 1.0, 2.0]]), t.arange(12.0).reshape(2, 2, 3).cos()
+    calls = {"layer_norm": lambda x, w: f.layer_norm(x, (3,), w), "rms_norm": lambda x, w: f.rms_norm(x, (3,), w),
+             "group_norm": lambda x, w: f.group_norm(x.T[None], 1, w)[0].T,
+             "cross_entropy": lambda x, w: f.cross_entropy(x, t.tensor([2, 0]), w.detach(), reduction="none")[:, None].expand(2, 3)}
+
+    def back(x: Any, w: Any, g: Any) -> Any:
+        return t.func.vjp(calls[name], x, w)[1](g) if name != "cross_entropy" else t.func.vjp(lambda x: calls[name](x, w), x)[1](g)
+    with without_loops(t):
+        return t.vmap(back, in_dims=dims)(*(v if d == 0 else v[0] for v, d in zip((x, weight, g), dims)))
+
+
+@twin
+def test_views_without_items_reach_no_memory(t: Any) -> Any:
+    return t.vmap(lambda x: x.as_strided((0, 2), (2, 1), 5))(t.ones(2, 3)).shape
+
+
+@twin
+def test_unpooling_of_samples_whose_channels_lie_last(t: Any) -> Any:
+    x = t.arange(48.0).reshape(2, 1, 4, 2, 3).transpose(2, 4)
+    index = t.arange(6).reshape(1, 1, 2, 3).expand(1, 3, 2, 3).permute(0, 1, 3, 2)[..., :2].contiguous()
+    x = x[..., :2].reshape(2, 1, 3, 2, -1)[..., :2].to(memory_format=t.contiguous_format)
+    return t.vmap(lambda x: t.nn.functional.max_unpool2d(x.permute(0, 3, 1, 2).contiguous().permute(0, 2, 3, 1), index[:, :, :2], 2))(x)
+
+
+@twin
+def test_tangents_take_the_strides_of_their_tensor(t: Any) -> Any:
+    turned = t.arange(6.0).reshape(2, 3).T
+    with t.autograd.forward_ad.dual_level():
+        duals = [t.autograd.forward_ad.make_dual(x, t.ones(3, 2)) for x in (turned, t.arange(12.0).reshape(3, 4)[:, ::2])]
+        return [t.autograd.forward_ad.unpack_dual(d.sin()).tangent for d in duals]
+
+
+@twin
+def test_forward_derivatives_of_losses_with_weights_of_each_sample(t: Any) -> Any:
+    x, along, weights = t.tensor([0.1, 0.7, -0.3]), t.tensor([1.0, 2.0, 3.0]), t.tensor([[1.0, 2.0, 3.0], [0.5, 0.1, 0.2]])
+
+    def slope(weight: Any, reduction: str) -> Any:
+        return t.func.jvp(lambda x: t.nn.functional.nll_loss(x, t.tensor(2), weight, reduction=reduction), (x,), (along,))
+    return [t.vmap(lambda w: slope(w, reduction))(weights) for reduction in ("none", "sum", "mean")]
+
+
+@twin
+def test_custom_functions_that_return_views_push_forward_in_vmap(t: Any) -> Any:
+    class Row(t.autograd.Function):
+        generate_vmap_rule = True
+
+        @staticmethod
+        def forward(x: Any) -> Any:
+            return x[1]
+
+        @staticmethod
+        def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+            pass
+
+        @staticmethod
+        def jvp(ctx: Any, tangent: Any) -> Any:
+            return Row.apply(tangent)
+    x = t.arange(12.0).reshape(2, 3, 2)
+    return t.vmap(lambda x: t.func.jvp(Row.apply, (x,), (x.exp(),)))(x)

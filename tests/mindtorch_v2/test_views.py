@@ -6,7 +6,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from oracle import to_torch
-from twin import error, twin
+from twin import check_lines, error, twin
 
 import mindtorch_v2 as mt
 
@@ -292,3 +292,11 @@ def test_einsum_is_never_the_operand_itself(equation: str) -> None:
             assert all(made is not x for x in operands)
             found.append((made.tolist(), made.stride(), made._base is operands[0]))
         assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("index", [
+    "[0, 1]", ":, [0, 1]", "[0, 1], :, [0, 1]", "..., [0, 1]", "[[0, 1], [1, 1]]", ":, [[0], [1]], [0, 1]", "T", ":, T", "T, :, T",
+    "x[..., 0] > 3"])
+@pytest.mark.parametrize("x", ["R.permute(2, 0, 1)", "R.transpose(0, 2)", "R", "R[:, ::2]", "R.expand(2, 2, 3, 4)[1]", "R[:1].permute(2, 0, 1)"])
+def test_index_tensors_keep_the_order_of_memory(x: str, index: str) -> None:
+    check_lines(f"R = torch.arange(24.).view(2, 3, 4)\nT = torch.tensor([[0, 0], [0, 0], [0, 0]]).t()\nx = {x}\nx[{index}]")

@@ -12,11 +12,12 @@ from mindtorch_v2._C._row cimport *
 from mindtorch_v2._C._graph cimport *
 from mindtorch_v2._C._dispatch cimport *
 
+import threading
 import warnings
 from heapq import heappop, heappush
 
-from mindtorch_v2._C._tensor import TYPE_NAMES, _conj
-from mindtorch_v2._C._graph import AccumulateGrad, _accumulator
+from mindtorch_v2._C._tensor import _conj
+from mindtorch_v2._C._graph import AccumulateGrad, SavedTensor, _accumulator
 
 include "gradient.pxi"
 include "engine.pxi"

@@ -11,7 +11,7 @@ cdef enum:
     N_ZEROS_LIKE, N_ONES_LIKE, N_EMPTY_STRIDED
 
 cdef enum:                                       # the words of WHOLE (define.pxi), in its order
-    W_PARTS, W_WHOLE, W_UNRECORDED
+    W_PARTS, W_WHOLE, W_UNRECORDED, W_SINGLE
 
 cdef enum:
     MAX_EACH_ARGS = 8
@@ -64,3 +64,4 @@ cdef int fill_unset(TensorBase r, int64_t first) except -1
 cdef inline bint same_place(TensorBase a, TensorBase b) noexcept:
     return ptr_of(a) == ptr_of(b) and a.dt == b.dt and same_shape(a, b) and \
         memcmp(a.strides, b.strides, a.rank * sizeof(int64_t)) == 0
+cdef int check_writable(TensorBase self, bint may_overlap=*) except -1

@@ -11,6 +11,7 @@ cdef enum:
     KEEPS_CHANNELS_LAST = 1                      # channels last where an input named is, contiguous else
     KEEPS_STRIDES = 2                            # the order of memory of an input of the same shape
     KEEPS_COLUMNS = 3                            # matrices column by column, in the outputs that format_from names
+    KEEPS_WALK = 4                               # the order in which a walk over self and the tensors that index it goes
     MAX_INPUTS = 8                               # of one formula
     MAX_FORMULA_ARGS = 24
     VIEW_WORDS = 4                               # sizes of View and Attr in 8-byte words; asserted in python.pxd
@@ -43,9 +44,6 @@ cdef struct Binding:
     PyObject* temp                               # an owned tuple made of varargs, or NULL
     PyObject* out                                # borrowed, from out=
     bint foreign                                 # a tensor argument is of a subclass that may override
-    # where binding failed, for the message
-    int bad
-    int why
 
 # ---- classes
 cdef class Formula:
@@ -115,9 +113,11 @@ cdef class Overload:
     cdef unsigned char whole                     # dispatch modes and classes see the composite: a word of WHOLE
     cdef uint64_t fixed                          # the tensors that must not need a gradient, as bits
     cdef str fixed_name                          # the name of the op that is said to have none
+    cdef str real_name                           # the name in which a history of complex numbers is refused, or None
     cdef bint bias_first                         # backward reaches its bias first, as that of torch's addmm(bias, …)
     cdef bint one_node                           # the history of the composite is one node, not that of its parts
     cdef uint64_t lacks                          # dtypes that torch has no kernel for, as bits
+    cdef object shown                            # what layers see in its place: (op, further arguments, by name); or None
     cdef object several                          # of a row that is several ops in torch: the name of a node; or None
 
 
@@ -148,7 +148,7 @@ cdef class _HotOps:
     cdef public Op bitwise_right_shift_
     cdef public Op lt, le, eq, ne, gt, ge
     cdef public Op copy_, zero_, fill_, masked_fill_, clone, view, as_strided, select, slice, unsqueeze, expand, alias, detach
-    cdef public Op _to_copy, index, _index_put_list_, view_as_real, view_as_complex, _conj, _neg_view
+    cdef public Op _to_copy, index, _index_put_list_, view_as_real, view_as_complex, _conj, _neg_view, _local_scalar_dense
 
 
 # ---- state
@@ -166,8 +166,6 @@ cdef object plain_int(object o)
 cdef int hold(Binding* b, object o) except -1
 cdef int plain(Binding* b, int p, object value) except -1
 cdef bint suits_out(Overload ov, PyObject* out)
-cdef object out_error(Op called, PyObject** args, Py_ssize_t nargs, PyObject* kwnames, PyObject* out)
-cdef object bind_error(Op called, PyObject** args, Py_ssize_t nargs, PyObject* kwnames, Binding* b)
 cdef int check_scalars(Overload ov, PyObject** s, int dt) except -1
 
 

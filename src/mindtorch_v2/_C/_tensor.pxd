@@ -2,13 +2,11 @@
 from mindtorch_v2._C.python cimport *
 from mindtorch_v2._C.library cimport *
 from mindtorch_v2._C.geometry cimport *
-
 cdef enum:
     CONTIGUOUS = 0
     PRESERVE = 1
     CHANNELS_LAST = 2
     CHANNELS_LAST_3D = 3
-
 cdef enum:
     CPU = 0
     META = 1
@@ -50,7 +48,7 @@ cdef extern from "storage.h" namespace "mt":
         uint32_t value
     cdef cppclass Modes:
         cbool grad, inference, function_off, autocast_cache
-        unsigned char function_mode_count, transforms, autocast, dispatch_mode_count, autocast_dtype[4]
+        unsigned char function_mode_count, transforms, autocast, dispatch_mode_count, watchers, autocast_dtype[4]
         int32_t autocast_depth
         uint32_t level
         PyObject *backward, *stacks, *saved_hooks, *devices
@@ -110,12 +108,12 @@ cdef class memory_format:
 
 
 cdef class ThreadStacks:
-    cdef list function_modes                     # active TorchFunctionMode objects, innermost last
-    cdef list dispatch_modes                     # active TorchDispatchMode objects, innermost last
+    cdef list function_modes, dispatch_modes     # active TorchFunctionMode and TorchDispatchMode objects, innermost last
     cdef list transforms, levels                 # vmap's levels and the like: see layers.pxi; (number, transforms) of torch.func
-    cdef list saved_hooks                        # (pack, unpack) pairs, innermost last
+    cdef list saved_hooks, watchers              # (pack, unpack) pairs; profilers, with begin and end; innermost last
     cdef list devices                            # what set_default_device has set, or None; then `with device` blocks
     cdef bint classes_off                        # tensors of classes with a __torch_dispatch__ are seen as plain ones
+    cdef int nested_backwards                    # runs of backward inside of backward
     cdef object hooks_forbidden                  # why saved_tensors_hooks may not be used, when it may not
 
 
@@ -232,6 +230,8 @@ cdef int check_class(object cls, object base) except -1
 cdef int make_version(TensorBase source) except -1
 cdef TensorBase no_tensor(object o)
 cdef TensorBase tensor_of(object cls)
+cdef object no_room(int rank, const int64_t* sizes, const int64_t* strides)
+cdef object negative_dimension(int rank, const int64_t* sizes, int64_t n)
 cdef int64_t extent_of(int rank, const int64_t* sizes, const int64_t* strides, int64_t offset) except -1
 cdef int beyond_storage(TensorBase t) except -1
 cdef int reserve_many_dims(TensorBase t, int rank) except -1

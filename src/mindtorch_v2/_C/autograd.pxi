@@ -100,6 +100,8 @@ cdef Node record(Overload ov, PyObject** s):
     node.op = ov
     if ov.fixed:
         check_fixed(ov, s)
+    if ov.real_name is not None:
+        check_real(ov, s)
     if ov.has_list:
         return record_lists(node, ov, s)
     make_links(node, ov.ntensors, ov.nsaved)
@@ -123,6 +125,17 @@ cdef int check_fixed(Overload ov, PyObject** s) except -1:
         if ov.fixed >> i & 1 and requires_any(s[ov.tensor_at[i]]):
             raise RuntimeError(f"The function '{ov.fixed_name}' is not differentiable with respect to argument "
                                f"'{ov.names[ov.tensor_at[i]]}'. This input cannot have requires_grad True.")
+    return 0
+
+
+cdef int check_real(Overload ov, PyObject** s) except -1:
+    """Refuses a history of complex numbers where torch has the op's derivative of real numbers only."""
+    cdef PyObject* o
+    cdef int i
+    for i in range(ov.ntensors):
+        o = s[ov.tensor_at[i]]
+        if is_tensor(o) and dtypes[(<TensorBase>o).dt].is_complex:
+            raise RuntimeError(f"{ov.real_name} does not support automatic differentiation for outputs with complex dtype.")
     return 0
 
 
@@ -167,6 +180,8 @@ cdef int save_inputs(Node node, Overload ov, PyObject** s) except -1:
                 save_tensor(node, j, <TensorBase>s[p])
             else:
                 set_saved(node, j, <object>s[p])
+                if ov.kind[p] == K_TENSORS:
+                    node.versions[j] = versions_of(<object>s[p])
         elif ov.saved_kind[j] == S_SHAPE:
             set_saved(node, j, shapes_of(<object>s[p]))
         elif ov.saved_kind[j] == S_DTYPE:
@@ -176,6 +191,15 @@ cdef int save_inputs(Node node, Overload ov, PyObject** s) except -1:
         elif ov.saved_kind[j] == S_DEVICE:
             set_saved(node, j, device_object((<TensorBase>s[p]).dev, (<TensorBase>s[p]).dev_index))
     return 0
+
+
+cdef uint32_t versions_of(object items) except? 0:
+    """The versions of a list's tensors, added up."""
+    cdef uint32_t total = 0
+    for item in items or ():
+        if isinstance(item, TensorBase):
+            total += version_of(<TensorBase>item)
+    return total
 
 
 cdef tuple geometry_of(TensorBase t):
@@ -431,7 +455,7 @@ cdef int refresh_view(TensorBase t) except -1:
     cdef TensorBase base = t.base
     cdef uint64_t number
     cdef bint mode
-    if base is None or t.view_version == version_of(t) or not base.requires or base.fn is None:
+    if base is None or t.view_version == version_of(t) or not base.requires or base.fn is None and t.fn is None:
         return 0
     if t.creation != VIEW_NORMAL:
         raise view_error(t, "its base or another view of its base has been modified inplace")
@@ -448,6 +472,9 @@ cdef int refresh_view(TensorBase t) except -1:
     finally:
         modes().grad = mode
     attach(node, t, 0, None)
+    if base.fn is None:                          # a leaf that was changed where nothing is recorded
+        t.view_version = version_of(t)
+        return 0
     number = (<Node>base.fn).sequence + SEQUENCE_STEP - 1
     while node is not base.fn:                   # at most seven: as_strided, two where the dtype differs, four of marks
         node.sequence = number
@@ -481,7 +508,11 @@ cdef object view_error(TensorBase t, str what):
 
 
 cdef str forward_name(Node node):
-    return node.name().removesuffix("0").replace("Backward", "")
+    name = node.name()
+    before, found, number = name.rpartition("Backward")
+    if not found or number and not number.isdigit():
+        return name
+    return before + number.removesuffix("0")
 
 
 cdef class Packed:
@@ -519,9 +550,6 @@ def _pack(TensorBase t, bint keep_history=True):
 
 cdef Packed pack_with(object value, bint released, object pack, object unpack, bint keep_history):
     """What register_hooks of a saved tensor puts in its place; refuses what cannot be packed."""
-    if not callable(pack) or not callable(unpack):
-        raise TypeError("register_hooks(): incompatible function arguments. The following argument types are supported: two "
-                        f"callables; got {builtin_type(pack).__name__} and {builtin_type(unpack).__name__}")
     if released:
         raise RuntimeError("Calling register_hooks on a saved tensor after it has been freed. Saved intermediate values "
                            "of the graph are freed when you call .backward() or autograd.grad(). Specify "

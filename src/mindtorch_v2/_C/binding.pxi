@@ -77,14 +77,6 @@ cdef bint fits(Overload ov, int p, PyObject* o):
     return True
 
 
-cdef enum:
-    BAD_TYPE = 1
-    BAD_MISSING = 2
-    BAD_KEYWORD = 3
-    BAD_MANY = 4
-    BAD_TWICE = 5
-
-
 cdef int bind(Overload ov, PyObject** args, Py_ssize_t nargs, PyObject* kwnames, Binding* b) except -1:
     """Fills b.slot with borrowed references; returns 1, or 0 when the arguments do not suit."""
     cdef Py_ssize_t i, n = nargs, k
@@ -101,7 +93,6 @@ cdef int bind(Overload ov, PyObject** args, Py_ssize_t nargs, PyObject* kwnames,
         # or first for a factory whose remaining parameters are keyword-only
         k = varargs_at(ov, nargs)
         if k < 0 and nargs > np:
-            b.why = BAD_MANY
             return 0
         if k >= 0 and k + 1 == nargs and ov.one_int and PyLong_CheckExact(<object>args[k]):
             check_ints(ov, <int>k, <object>args[k])
@@ -122,7 +113,6 @@ cdef int bind(Overload ov, PyObject** args, Py_ssize_t nargs, PyObject* kwnames,
             b.slot[i] = o
             continue
         if not fits(ov, <int>i, o):
-            b.why, b.bad = BAD_TYPE, <int>i
             return 0
         accept(ov, <int>i, o, b)
     if kwnames != NULL:
@@ -136,19 +126,15 @@ cdef int bind(Overload ov, PyObject** args, Py_ssize_t nargs, PyObject* kwnames,
                         b.out = o
                         b.foreign = b.foreign or is_odd_out(o)
                     continue
-                b.why, b.bad = BAD_KEYWORD, <int>i
                 return 0
             if b.slot[p] != NULL:
-                b.why, b.bad = BAD_TWICE, p
                 return 0
             if not fits(ov, p, o):
-                b.why, b.bad = BAD_TYPE, p
                 return 0
             accept(ov, p, o, b)
     for p in range(ov.nparams):
         if b.slot[p] == NULL:
             if ov.required[p]:
-                b.why, b.bad = BAD_MISSING, p
                 return 0
             b.slot[p] = PyTuple_GET_ITEM_(ov.defaults, p)
     return 1
@@ -172,7 +158,6 @@ cdef int bind_rest(Overload ov, Py_ssize_t k, PyObject** args, Py_ssize_t nargs,
     cdef tuple packed = PyTuple_New(nargs - k)
     for i in range(k, nargs):
         if not fits_int(args[i]):
-            b.why, b.bad = BAD_TYPE if i == k else BAD_MANY, <int>k
             return 0
         Py_INCREF(<object>args[i])
         PyTuple_SET_ITEM(packed, i - k, <object>args[i])
@@ -330,108 +315,9 @@ cdef int param_named(Overload ov, object name):
     return -1
 
 
-cdef str describe(PyObject* o):
-    if is_tensor(o):
-        return "Tensor"
-    name = said_type(<object>o)
-    if isinstance(<object>o, (tuple, list)):
-        return f"{name} of ({', '.join(type(i).__name__ for i in list(<object>o)[:8])})"
-    return name
-
-
-cdef Overload the_only_row_for(list rows, Py_ssize_t given):
-    """The only one of several rows that takes this number of arguments, or None."""
-    cdef Overload row, found = None
-    cdef int i
-    for row in rows:
-        if sum([1 for i in range(row.nparams) if row.required[i]]) <= given <= row.nparams + row.takes_out:
-            if found is not None:
-                return None
-            found = row
-    return found
-
-
-cdef object no_row_fits(str name, list rows, int own, PyObject** args, Py_ssize_t nargs, PyObject* kwnames):
-    """The TypeError of a call that suits none of several rows."""
-    cdef Py_ssize_t i
-    got = ", ".join([describe(args[i]) for i in range(own, nargs)])
-    if kwnames != NULL:
-        given = [f"{k}={describe(args[nargs + i])}" for i, k in enumerate(<tuple>kwnames)]
-        got = f"{got}, {', '.join(given)}" if got else f"{', '.join(given)}, "
-    expected = "".join(f"\n * ({(<Overload>row).signature(own)})" for row in rows)
-    return TypeError(f"{name}() received an invalid combination of arguments - got ({got}), "
-                     f"but expected one of:{expected}\n")
-
-
 cdef bint suits_out(Overload ov, PyObject* out):
     """Whether out= is one tensor, or several, as the op gives them."""
     return ov.nreturns != 1 or not (PyTuple_Check(<object>out) or PyList_Check(<object>out)) or ov.schema.endswith("[]")
-
-
-cdef object out_error(Op called, PyObject** args, Py_ssize_t nargs, PyObject* kwnames, PyObject* out):
-    """The TypeError of a method that was given out=, which functions alone take, and of several tensors for one."""
-    cdef int own = 1 if type(called) is OpMethod else 0
-    rows = [row for row in called.rows if not (<Overload>row).overload_name.startswith("deprecated")]
-    if len(rows) > 1:
-        return no_row_fits(called.name, rows, own, args, nargs, kwnames)
-    if own and (<Overload>rows[0]).nparams == 1:
-        return TypeError(f"TensorBase.{called.name}() takes no keyword arguments")
-    return TypeError(f"{called.name}() got an unexpected keyword argument 'out'" if own else
-                     f"{called.name}(): argument 'out' must be Tensor, not {type(<object>out).__name__}")
-
-
-cdef object bind_error(Op called, PyObject** args, Py_ssize_t nargs, PyObject* kwnames, Binding* b):
-    """The TypeError that torch gives for arguments that do not suit; self of a method is not counted."""
-    cdef Py_ssize_t i
-    cdef str name = called.name
-    cdef list rows = called.rows
-    cdef int own = 1 if type(called) is OpMethod else 0
-    cdef Overload ov = <Overload>rows[0]
-    cdef PyObject* o = NULL
-    cdef int p
-    if len(rows) > 1:
-        rows = [row for row in rows if not (<Overload>row).overload_name.startswith("deprecated")]      # torch names none of them
-        ov = <Overload>rows[0] if len(rows) == 1 else the_only_row_for(rows, nargs + (0 if kwnames == NULL else len(<tuple>kwnames)))
-        if ov is None:
-            return no_row_fits(name, rows, own, args, nargs, kwnames)
-        bind(ov, args, nargs, kwnames, b)        # again, to see what does not suit this row
-    p = b.bad
-    if own and ov.nparams == 1 and kwnames == NULL and nargs > 1:
-        return TypeError(f"TensorBase.{name}() takes no arguments ({nargs - 1} given)")
-    if own and ov.nparams == 1 and kwnames != NULL:
-        return TypeError(f"TensorBase.{name}() takes no keyword arguments")
-    if b.why == BAD_MANY:
-        least = sum([1 for i in range(ov.npositional) if ov.required[i]])
-        takes = f"from {least - own} to {ov.npositional - own}" if least < ov.npositional else f"{least - own}"
-        return TypeError(f"{name}() takes {takes} positional argument{'s' * (takes != '1')} but {nargs - own} "
-                         f"{'was' if nargs - own == 1 else 'were'} given")
-    if b.why == BAD_KEYWORD:
-        return TypeError(f"{name}() got an unexpected keyword argument '{(<tuple>kwnames)[p]}'")
-    shown = "input" if ov.names[p] == "self" else ov.names[p]
-    if b.why == BAD_MISSING:
-        missing = [n for i, n in enumerate(ov.names) if ov.required[i] and b.slot[i] == NULL]
-        quoted = ", ".join(f'"{"input" if n == "self" else n}"' for n in missing)
-        return TypeError(f"{name}() missing {len(missing)} required positional arguments: {quoted}")
-    if b.why == BAD_TWICE:
-        return TypeError(f"{name}() got multiple values for argument '{shown}'")
-    if p < nargs:
-        o = args[p]
-    elif kwnames != NULL:
-        for i in range(PyTuple_GET_SIZE(<object>kwnames)):
-            if param_named(ov, (<tuple>kwnames)[i]) == p:
-                o = args[nargs + i]
-    where = f" (position {p + 1 - own})" if p < nargs else ""
-    got_word = said_type(<object>o) if o != NULL else "nothing"
-    if o != NULL and isinstance(<object>o, (tuple, list)) and ov.kind[p] in (K_INTS, K_TENSORS):
-        bad = [(i, item) for i, item in enumerate(<object>o)
-               if not (fits_int(<PyObject*>item) if ov.kind[p] == K_INTS else isinstance(item, TensorBase))]
-        if bad and ov.kind[p] == K_TENSORS:
-            return TypeError(f"expected Tensor as element {bad[0][0]} in argument {p - own}, but got "
-                             f"{type(bad[0][1]).__name__}")
-        if bad:
-            return TypeError(f"{name}(): argument '{shown}' failed to unpack the object at pos {bad[0][0] + 1} with error "
-                             f"\"type must be {KIND_WORDS[ov.kind[p]]},but got {type(bad[0][1]).__name__}\"")
-    return TypeError(f"{name}(): argument '{shown}'{where} must be {KIND_WORDS[ov.kind[p]]}, not {got_word}")
 
 
 cdef int check_scalars(Overload ov, PyObject** s, int dt) except -1:

@@ -1,8 +1,9 @@
 # From a schema row to an Overload, and the ops that the core itself calls.
 
 POINTWISE_MODES = {"promote": P_PROMOTE, "float": P_FLOAT, "bool": P_BOOL, "real": P_REAL, "float_real": P_FLOAT_REAL}
-# What dispatch modes and classes see of a composite: its parts, itself, or itself unless a gradient is wanted.
-WHOLE = (False, True, "unrecorded")
+# What dispatch modes and classes see of a composite: its parts, itself, or itself unless a gradient is wanted; "single": likewise,
+# but classes that take parts (_takes_parts) see its parts.
+WHOLE = (False, True, "unrecorded", "single")
 
 
 cdef object out_words(object out, str family):
@@ -21,7 +22,7 @@ def _define(str name, str overload_name, str schema, list params, list returns, 
             rule=None, body=None, grad=None, numbers=False, bint copies_self=False, npu=None, returns_class=None, written_class=None,
             str namespace="torch", str node_name="", out=True, str guard=None, dict autocast=None,
             batching=None, forward=None, dict refuses=None, tuple lacks=(), OpDescription description=None, str format=None,
-            whole=False, str writes="", bint node=False, several=None):
+            whole=False, str writes="", bint node=False, several=None, shown=None):
     """Adds an overload to the op called name (made when new); returns the op."""
     cdef Overload ov = Overload.__new__(Overload)
     cdef Op op
@@ -47,13 +48,14 @@ def _define(str name, str overload_name, str schema, list params, list returns, 
         raise ValueError(f"{name}: guard={guard!r} is none of {', '.join([g for g in GUARDS if g])}")
     ov.guard = GUARDS[guard]
     for word in (format or "").split():
-        ov.keeps_format = KEEPS_COLUMNS if word[0] == "|" else KEEPS_STRIDES if word[0] == "=" else KEEPS_CHANNELS_LAST
+        ov.keeps_format = KEEPS_COLUMNS if word[0] == "|" else KEEPS_STRIDES if word[0] == "=" else \
+            KEEPS_WALK if word == "[indices]" else KEEPS_CHANNELS_LAST
         if word[0] == "|":
             word, _, flag = word[1:].partition("?")
             ov.columns_if = ov.names.index(flag) if flag else -1
             ov.format_from |= <uint64_t>1 << <int>int(word)
         else:
-            ov.format_from |= <uint64_t>1 << <int>ov.names.index(word.lstrip("="))
+            ov.format_from |= <uint64_t>1 << <int>ov.names.index(word.strip("=[]"))
     for word in writes.split():
         ov.writes |= <uint64_t>1 << <int>ov.names.index(word)
     for i, (_, kind, optional, list_size, default, keyword_only, required, mutable) in enumerate(params):
@@ -102,7 +104,7 @@ def _define(str name, str overload_name, str schema, list params, list returns, 
     if (ov.family == F_VIEW or copies_self or ov.family == F_NATIVE and N_FULL < ov.native_id < N_EMPTY_STRIDED or
             isinstance(rule, str)) and (ov.nparams == 0 or ov.kind[0] != K_TENSOR or ov.optional[0]):
         raise ValueError(f"{name}: the first parameter must be a Tensor")
-    ov.node_name, ov.several = node_name, several
+    ov.node_name, ov.several, ov.shown = node_name, several, shown
     ov.tracked = bool(grad)
     if grad:
         set_formulas(ov, grad)
@@ -168,6 +170,9 @@ cdef int set_formulas(Overload ov, dict grad) except -1:
     tensor_names = [ov.names[ov.tensor_at[i]] for i in range(ov.ntensors)]
     for inputs, fn in grad.items():
         if isinstance(fn, str):
+            if inputs == "complex":
+                ov.real_name = fn
+                continue
             ov.fixed_name = fn
             for n in inputs.split(","):
                 ov.fixed |= <uint64_t>1 << <int>tensor_names.index(n.strip())

@@ -8,6 +8,12 @@ cdef dict given_named(PyObject** args, Py_ssize_t nargs, PyObject* kwnames):
     return {} if kwnames == NULL else {name: <object>args[nargs + i] for i, name in enumerate(<tuple>kwnames)}
 
 
+cdef object call_error(Op called, PyObject** args, Py_ssize_t nargs, PyObject* kwnames):
+    """The exception of a call that suits no row."""
+    return called.description.call_error(called, given_positional(args, nargs), given_named(args, nargs, kwnames),
+                                         type(called) is OpMethod)
+
+
 cdef PyObject* op_vectorcall(PyObject* self, PyObject** args, size_t nargsf, PyObject* kwnames) except NULL:
     cdef Op called = <Op>self                    # what layers of functions see
     cdef Op op = called.function
@@ -21,8 +27,8 @@ cdef PyObject* op_vectorcall(PyObject* self, PyObject** args, size_t nargsf, PyO
         for i in range(n):
             ov = <Overload>PyList_GET_ITEM_(op.rows, i)
             if bind(ov, args, nargs, kwnames, &b):
-                if b.out != NULL and (called is not op or not suits_out(ov, b.out)):
-                    raise out_error(called, args, nargs, kwnames, b.out)
+                if b.out != NULL and (type(called) is OpMethod or not suits_out(ov, b.out)):
+                    raise call_error(called, args, nargs, kwnames)
                 if b.foreign or modes().interposed():
                     result = run_layers(called, ov, &b, args, nargs, kwnames)
                 else:
@@ -36,8 +42,7 @@ cdef PyObject* op_vectorcall(PyObject* self, PyObject** args, size_t nargsf, PyO
             if result is NotImplemented:
                 if n == 0:
                     raise NotImplementedError(f"[{op.name}] is not in the op table")
-                raise op.description.call_error(op, given_positional(args, nargs), given_named(args, nargs, kwnames)) or \
-                    bind_error(called, args, nargs, kwnames, &b)
+                raise call_error(called, args, nargs, kwnames)
     finally:
         if b.temp != NULL:
             Py_DECREF(<object>b.temp)

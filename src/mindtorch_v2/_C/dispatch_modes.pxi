@@ -137,10 +137,9 @@ cdef tuple call_arguments(Overload ov, Binding* b):
     return tuple([<object>b.slot[i] for i in range(n)]), keywords
 
 
-cdef object ask_dispatch(Op op, Overload ov, list found, tuple args, dict kwargs):
+cdef object ask_dispatch(OpOverload func, list found, tuple args, dict kwargs):
     """Nothing is recorded inside: autograd stands above."""
     cdef bint grad = modes().grad
-    func = op_overload(op, ov, args, kwargs)
     types = tuple([type(x) for x in found])
     modes().grad = False
     try:
@@ -173,7 +172,7 @@ def _ask_dispatch(Op op not None, Overload ov not None, tuple slots not None):
         if not found and not modes().dispatch_mode_count:
             return NotImplemented
         args, kwargs = call_arguments(ov, &b)
-        return ask_dispatch(op, ov, found, args, kwargs)
+        return ask_dispatch(op_overload(op, ov, args, kwargs), found, args, kwargs)
     finally:
         if b.temp != NULL:
             Py_DECREF(<object>b.temp)
@@ -220,15 +219,25 @@ cdef object call_dispatch(Op op, Overload ov, Binding* b):
         if result is not NotImplemented:
             return result
         found = dispatch_classes(ov, b.slot)
-    if not found and not modes().dispatch_mode_count or \
-            ov.family == F_COMPOSITE and ov.body is not None and \
-            (ov.whole == W_PARTS or ov.whole == W_UNRECORDED and wants_grad(ov, b.slot)):
+    if not found and not modes().dispatch_mode_count:
+        return NotImplemented
+    parts = not modes().dispatch_mode_count and any([getattr(type(x), "_takes_parts", False) for x in found])
+    if ov.family == F_COMPOSITE and ov.body is not None and \
+            (ov.whole == W_PARTS or parts and ov.whole == W_SINGLE or ov.whole >= W_UNRECORDED and wants_grad(ov, b.slot)):
         return NotImplemented
     if ov.family == F_NATIVE and (ov.native_id == N_RESHAPE or ov.native_id == N_CONTIGUOUS):
         return run_in_parts(ov, <TensorBase>b.slot[0], b.slot)
     args, kwargs = call_arguments(ov, b)
-    return record_around(op, ov, b, wants_grad(ov, b.slot), lambda: ask_dispatch(op, ov, found, args, kwargs),
-                         modes().transforms)
+    if ov.shown is None or parts:
+        func = op_overload(op, ov, args, kwargs)
+    else:
+        name, more, by_name = ov.shown
+        named = {**kwargs, **more}
+        func = op_overload(all_ops["torch", name], ov, args, named)
+        args, kwargs = (args, named) if by_name else (args + tuple(more.values()), kwargs)
+    if ov.shown is not None or ov.whole == W_SINGLE:
+        args = without_defaults(func, args)      # torch's may be others than the row's
+    return record_around(op, ov, b, wants_grad(ov, b.slot), lambda: ask_dispatch(func, found, args, kwargs), modes().transforms)
 
 
 cdef object run_part(Op op, tuple slots):

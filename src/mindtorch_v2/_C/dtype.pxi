@@ -147,7 +147,7 @@ def set_default_dtype(d) -> None:
     """Sets the dtype of new floating-point tensors."""
     global default_dtype
     if not isinstance(d, dtype):
-        raise TypeError(f"invalid dtype object: {d!r}")
+        raise TypeError("invalid dtype object: only floating-point types are supported as the default type")
     if not (<dtype>d).is_floating_point:
         raise TypeError("only floating-point types are supported as the default type")
     if rare((<DType>(<dtype>d)._id)):

@@ -420,6 +420,56 @@ def _run_backward(tuple tensors, tuple grads or None, bint keep_graph, bint crea
 
 cdef object run_backward(tuple tensors, tuple grads, bint keep_graph, bint create_graph, object inputs,
                          bint accumulate_grad, bint allow_unused):
+    cdef ThreadStacks own
+    if modes().backward == NULL:
+        return start_backward(tensors, grads, keep_graph, create_graph, inputs, accumulate_grad, allow_unused)
+    own = own_stacks()
+    if own.nested_backwards >= MOST_NESTED:
+        return on_another_thread(lambda: run_backward(tensors, grads, keep_graph, create_graph, inputs, accumulate_grad,
+                                                      allow_unused))
+    own.nested_backwards += 1
+    try:
+        return start_backward(tensors, grads, keep_graph, create_graph, inputs, accumulate_grad, allow_unused)
+    finally:
+        own.nested_backwards -= 1
+
+
+MOST_NESTED = 60                                 # backwards inside of backwards on one thread, whose stack has an end
+
+
+cdef object on_another_thread(object work):
+    """What work() gives on a thread of its own, which sees the modes and layers of this one."""
+    cdef ThreadStacks own = own_stacks()
+    cdef Modes here = modes()
+    cdef list found = []
+
+    def run():
+        cdef ThreadStacks theirs = own_stacks()
+        cdef PyObject* stacks = modes().stacks
+        cdef PyObject* hooks = modes().saved_hooks
+        cdef PyObject* devices = modes().devices
+        (&modes())[0] = here
+        modes().stacks, modes().saved_hooks, modes().devices = stacks, hooks, devices
+        theirs.function_modes[:], theirs.dispatch_modes[:] = own.function_modes, own.dispatch_modes
+        theirs.saved_hooks[:], theirs.devices[:] = own.saved_hooks, own.devices
+        theirs.transforms, theirs.levels, theirs.watchers = own.transforms, own.levels, own.watchers
+        theirs.classes_off, theirs.hooks_forbidden = own.classes_off, own.hooks_forbidden
+        try:
+            found.append((work(), None))
+        except BaseException as error:
+            found.append((None, error))
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join()
+    result, error = found[0]
+    if error is not None:
+        raise error
+    return result
+
+
+cdef object start_backward(tuple tensors, tuple grads, bint keep_graph, bint create_graph, object inputs,
+                           bint accumulate_grad, bint allow_unused):
     cdef GraphTask task = GraphTask.__new__(GraphTask)
     cdef bint mode = modes().grad
     cdef PyObject* outer = modes().backward

@@ -40,9 +40,9 @@ cdef object run_native(Overload ov, PyObject** s):
 cdef bint is_in_format(TensorBase self, PyObject* wanted) except -1:
     """Whether contiguous() returns self: it has the memory format that is wanted, the contiguous one where None."""
     cdef int format = CONTIGUOUS if <object>wanted is None else (<memory_format>wanted).code
-    if format == PRESERVE:
+    if format == PRESERVE and not self.contig:
         raise RuntimeError("preserve memory format is unsupported by the contiguous operator")
-    return (format == CONTIGUOUS and self.contig) or (format == CHANNELS_LAST and is_channels_last(self, 2)) or \
+    return (format in (CONTIGUOUS, PRESERVE) and self.contig) or (format == CHANNELS_LAST and is_channels_last(self, 2)) or \
         (format == CHANNELS_LAST_3D and is_channels_last(self, 3))
 
 
@@ -297,8 +297,10 @@ cdef object strided_factory(Overload ov, PyObject** s):
     if read_ints(<object>s[1], strides) != rank:
         raise RuntimeError(f"dimensionality of sizes ({rank}) must match dimensionality of strides ({len(<object>s[1])})")
     for d in range(rank):
-        if sizes[d] < 0 or strides[d] < 0:
-            raise RuntimeError("empty_strided: sizes and strides must not be negative")
+        if sizes[d] < 0:
+            raise negative_dimension(rank, sizes, sizes[d])
+        if strides[d] < 0:
+            raise no_room(rank, sizes, strides)
     r = new_strided(rank, sizes, strides, dt, place.code, place.number)
     fill_new(r, None, N_EMPTY_STRIDED)
     if <object>s[5] is True:

@@ -112,13 +112,13 @@ cdef class GeneratorBase:
     def get_offset(self) -> int:
         """How far an accelerator's generator has come."""
         if self.g != NULL:
-            raise RuntimeError("a generator on the cpu has no offset")
+            raise RuntimeError("CPU Generator does not use offset")
         return self.philox_offset
 
     def set_offset(self, offset) -> None:
         """Moves an accelerator's generator; a multiple of 4."""
         if self.g != NULL:
-            raise RuntimeError("a generator on the cpu has no offset")
+            raise RuntimeError("CPU Generator does not use offset")
         if offset % PHILOX_STEP:
             raise RuntimeError(f"offset must be a multiple of {PHILOX_STEP}, got {offset}")
         self.philox_offset = offset

@@ -145,6 +145,40 @@ inline void packed_strides(int rank, const int64_t* sizes, const int64_t* stride
   }
 }
 
+// Which of two dims a walk over several operands takes first, from the strides of each operand by dim: above 0, b; below 0, a.
+// A dim along which an operand does not move says nothing of the order.
+inline int compare_dims(int a, int b, const int64_t* sizes, int n, const int64_t* const* strides) {
+  for (int k = 0; k < n; ++k) {
+    const int64_t x = strides[k][a], y = strides[k][b];
+    if (x == 0 || y == 0) continue;
+    if (x != y) return x < y ? -1 : 1;
+    if (sizes[a] > sizes[b]) return 1;
+  }
+  return 0;
+}
+
+// The strides of a new tensor whose dims lie in the order in which a walk over several operands takes them.
+inline void walked_strides(int rank, const int64_t* sizes, int n, const int64_t* const* strides, int64_t* made) {
+  int order[kMaxDims];                                                   // from the innermost
+  for (int i = 0; i < rank; ++i) order[i] = rank - 1 - i;
+  for (int i = 1; i < rank; ++i) {
+    for (int at = i, below = i - 1; below >= 0; --below) {
+      const int first = compare_dims(order[below], order[at], sizes, n, strides);
+      if (first < 0) break;
+      if (first == 0) continue;
+      const int moved = order[below];
+      order[below] = order[at];
+      order[at] = moved;
+      at = below;
+    }
+  }
+  int64_t want = 1;
+  for (int i = 0; i < rank; ++i) {
+    made[order[i]] = want;
+    want *= sizes[order[i]] > 1 ? sizes[order[i]] : 1;
+  }
+}
+
 // The strides that show a tensor of `count` items in n new sizes, of as many items, without a copy; false: there are none.
 inline bool view_strides(int rank, int64_t count, const int64_t* sizes, const int64_t* strides, int n,
                          const int64_t* new_sizes, int64_t* new_strides) {

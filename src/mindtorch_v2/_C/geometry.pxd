@@ -16,5 +16,6 @@ cdef extern from "geometry.h" namespace "mt::geometry" nogil:
     cbool suggests_channels_last(int, const int64_t*, const int64_t*)
     void channels_last_strides(int, const int64_t*, int64_t*)
     void pack_strides "mt::geometry::packed_strides"(int, const int64_t*, const int64_t*, int64_t*)
+    void walked_strides(int, const int64_t*, int, const int64_t* const*, int64_t*)
     cbool strides_as "mt::geometry::view_strides"(int, int64_t, const int64_t*, const int64_t*, int, const int64_t*, int64_t*)
     int widen "mt::geometry::broadcast"(int, int64_t*, int, const int64_t*)

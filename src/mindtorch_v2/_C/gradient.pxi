@@ -14,7 +14,7 @@ cdef int check_assigned_grad(TensorBase leaf, TensorBase g) except -1:
     if g is leaf:
         raise RuntimeError("can't assign Variable as its own grad")
     if g.dt != wanted:
-        raise RuntimeError(f"attempting to assign a gradient with dtype '{TYPE_NAMES[g.dt]}' to a tensor with grad_dtype "
+        raise RuntimeError(f"attempting to assign a gradient with dtype '{cpp_name(g.dt)}' to a tensor with grad_dtype "
                            f"'{type_word(wanted)}'. The gradient must match the tensor's grad_dtype (defaults to the tensor's "
                            "dtype). You can set the tensor's grad_dtype attribute with a specific dtype, or None to allow any "
                            "dtype. Set grad_dtype with caution. Diverging the dtypes of a tensor and its gradient may break "
@@ -39,7 +39,7 @@ cdef int set_grad_dtype(TensorBase leaf, value) except -1:
         raise RuntimeError("grad_dtype can only be set on leaf tensors.")
     if value is not None and leaf.grad_object is not None and leaf.grad_object.dtype is not value:
         raise RuntimeError(f"Cannot set grad_dtype to '{type_word((<dtype>value)._id)}' because there is already a gradient with "
-                           f"dtype '{TYPE_NAMES[(<TensorBase>leaf.grad_object).dt]}'. Please clear the gradient (.grad = None) "
+                           f"dtype '{cpp_name((<TensorBase>leaf.grad_object).dt)}'. Please clear the gradient (.grad = None) "
                            "before changing grad_dtype, or ensure the new grad_dtype matches the existing gradient's dtype.")
     if leaf.extra is None:
         leaf.extra = {}

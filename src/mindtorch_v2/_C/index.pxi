@@ -295,7 +295,8 @@ cdef bint is_index_sequence(object index):
     if not isinstance(index, list) or len(<list>index) > 31:
         return False
     for item in <list>index:
-        if item is None or item is Ellipsis or isinstance(item, (slice, TensorBase, list, tuple, range, str)):
+        if item is None or item is Ellipsis or isinstance(item, (slice, TensorBase, list, tuple, range, str)) or \
+                (hasattr(item, "__array_interface__") and not is_numpy_scalar(item)):
             return True
     return False
 
@@ -319,7 +320,7 @@ cdef bint is_scalar_index(object item):
 
 
 cdef object slice_step(slice item):
-    cdef object step = 1 if item.step is None else read_int(item.step)
+    cdef object step = 1 if item.step is None else slice_bound(item.step)
     if <int64_t>step <= 0:
         raise ValueError("slice step cannot be zero" if step == 0 else "step must be greater than zero")
     return step
@@ -434,7 +435,8 @@ cdef int assign(object target, list indices, object v, int mask) except -1:
             v = tensor_arg(v.squeeze(0))
         hot_call3(hot._index_put_list_, target, on_device_of(<TensorBase>target, indices), v)
     elif (<TensorBase>v).rank == 0 and (<TensorBase>v).dev == CPU and not needs_grad(<TensorBase>v) and \
-            not (<TensorBase>v).st.shrunk and ((<TensorBase>target).dt >= kComplexFloat or (<TensorBase>v).dt < kComplexFloat):
+            not has_tangent(<TensorBase>v) and not (<TensorBase>v).st.shrunk and \
+            ((<TensorBase>target).dt >= kComplexFloat or (<TensorBase>v).dt < kComplexFloat):
         hot_call2(hot.fill_, target, item_of(<TensorBase>v))
     else:
         value = drop_leading(<TensorBase>v, <TensorBase>target)
@@ -443,6 +445,10 @@ cdef int assign(object target, list indices, object v, int mask) except -1:
             value = value.expand(shape_of(<TensorBase>target))
         hot_call2(hot.copy_, target, value)
     return 0
+
+
+cdef inline bint has_tangent(TensorBase v) noexcept:
+    return v.extra is not None and "tangents" in v.extra
 
 
 cdef object drop_leading(TensorBase v, TensorBase target):

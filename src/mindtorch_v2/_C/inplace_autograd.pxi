@@ -135,10 +135,18 @@ cdef object hook_value(object hook, object was, object got, bint alike):
     name = getattr(hook, "__name__", builtin_type(hook).__name__)
     if alike and (a.dt != b.dt or a.dev != b.dev or
                   was.layout is not got.layout and Py_TYPE(<PyObject*>a) == tensor_type):
-        raise RuntimeError(f"hook '{name}' has changed the type of value (was {was.type()} got {got.type()})")
+        raise RuntimeError(f"hook '{name}' has changed the type of value (was {kind_word(a)} got {kind_word(b)})")
     if alike and not same_shape(a, b):
         raise RuntimeError(f"hook '{name}' has changed the size of value")
     return got
+
+
+cdef str kind_word(TensorBase t):
+    """What errors of the engine call the kind of a tensor."""
+    cdef PyTypeObject* tp = Py_TYPE(<PyObject*>t)
+    if tp != tensor_type and tp != parameter_type or t.dev != CPU and t.dev != META:
+        return (<object>t).type()
+    return tensor_word(t) if t.dev == CPU else f"Meta{type_word(t.dt)}Type"
 
 
 cdef list hook_values(object hook, list were, object got, bint alike):

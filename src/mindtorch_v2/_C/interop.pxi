@@ -70,6 +70,8 @@ cdef int dtype_from(object data, int best, int depth=0) except -2:
         if isinstance(data, (str, bytes)):
             raise TypeError(f"new(): invalid data type '{type(data).__name__}'")
         raise RuntimeError(f"Could not infer dtype of {type(data).__name__}")
+    elif isinstance(getattr(data, "dtype", None), dtype):      # a typed storage
+        d = dtype_id(data.dtype)
     elif hasattr(data, "dtype") and not isinstance(data, (list, tuple)):
         d = numpy_dtype_id(data)
     elif isinstance(data, builtin_type):
@@ -81,12 +83,8 @@ cdef int dtype_from(object data, int best, int depth=0) except -2:
                 going_on(n, i)
             best = dtype_from(data[i], best, depth + 1)
         return best
-    elif hasattr(data, "__index__"):
-        d = kInt64
-    elif hasattr(data, "__float__"):
-        d = default_dtype
     else:
-        raise RuntimeError(f"Could not infer dtype of {type(data).__name__}")
+        raise RuntimeError(f"Could not infer dtype of {said_type(data)}")
     return d if best < 0 else promote(best, d)
 
 
@@ -122,24 +120,31 @@ cdef object fitting(object number, int dt):
     return number
 
 
+cdef object not_a_number(object data, int dt):
+    """The error of something that can be no item of a dtype."""
+    name = said_type(data)
+    return TypeError(f"'{name}' object cannot be interpreted as an integer" if dt < kHalf else f"must be real number, not {name}")
+
+
 cdef int fill_from(TensorBase t, object data, int dim, char* p) except -1:
     cdef int64_t i, step
     if dim == t.rank:
         if isinstance(data, (list, tuple)):
-            raise TypeError(f"must be real number, not {type(data).__name__}")
+            raise not_a_number(data, t.dt)
         if not is_number(<PyObject*>data):
             if isinstance(data, TensorBase) and (<TensorBase>data).count != 1:
-                raise ValueError("only one element tensors can be converted to Python scalars")
+                raise ValueError("only one element tensors can be converted to Python scalars") if t.dt >= kHalf else \
+                    TypeError("only integer tensors of a single element can be converted to an index")
             number = python_number(data)
             if number is None:
-                raise TypeError(f"must be real number, not {type(data).__name__}")
+                raise not_a_number(data, t.dt)
             data = number
         return write_number(fitting(data, t.dt), t.dt, p)
     step = t.strides[dim] * itemsize(<DType>t.dt)
     if not hasattr(data, "__len__") or len(data) != t.sizes[dim]:
         found = f"length {len(data)}" if hasattr(data, "__len__") else "not a sequence"
         if not hasattr(data, "__len__"):
-            raise TypeError(f"not a sequence at dim {dim}: {type(data).__name__}")
+            raise TypeError("not a sequence")
         raise ValueError(f"expected sequence of length {t.sizes[dim]} at dim {dim} (got {found[7:]})")
     for i in range(t.sizes[dim]):
         if i & 0xFFFF == 0xFFFF:
@@ -189,9 +194,15 @@ cdef int numpy_dtype_id(object array) except -1:
     typestr = getattr(array.dtype, "str", None)
     dt = typestr_ids.get(typestr[1:]) if isinstance(typestr, str) and typestr[0] != ">" else None
     if dt is None:
-        raise TypeError(f"can't convert np.ndarray of type {array.dtype}. The only supported types are: float64, float32, "
-                        "float16, complex64, complex128, int64, int32, int16, int8, uint64, uint32, uint16, uint8, and bool.")
+        raise no_array_dtype(array)
     return dt
+
+
+cdef object no_array_dtype(object array):
+    kind = getattr(array.dtype, "type", None) if hasattr(array, "dtype") else None
+    name = array.__array_interface__["typestr"] if kind is None else f"{kind.__module__}.{kind.__name__}"
+    return TypeError(f"can't convert np.ndarray of type {name}. The only supported types are: float64, float32, float16, "
+                     "complex64, complex128, int64, int32, int16, int8, uint64, uint32, uint16, uint8, and bool.")
 
 
 cdef TensorBase from_interface(object array, bint quiet):
@@ -206,9 +217,7 @@ cdef TensorBase from_interface(object array, bint quiet):
                          "Conversion between byte orders is currently not supported.")
     code = typestr_ids.get(info["typestr"][1:])
     if code is None:
-        raise TypeError(f"can't convert np.ndarray of type {getattr(array, 'dtype', info['typestr'])}. The only supported "
-                        "types are: float64, float32, float16, complex64, complex128, int64, int32, int16, int8, uint64, "
-                        "uint32, uint16, uint8, and bool.")
+        raise no_array_dtype(array)
     dt = code
     size = itemsize(<DType>dt)
     address, readonly = info["data"]
@@ -230,7 +239,8 @@ cdef TensorBase from_interface(object array, bint quiet):
     if readonly and not quiet:
         warnings.warn("The given NumPy array is not writable, and PyTorch does not support non-writable tensors. This "
                       "means writing to this tensor will result in undefined behavior. You may want to copy the array to "
-                      "protect its data or make it writable before converting it to a tensor.", UserWarning)
+                      "protect its data or make it writable before converting it to a tensor. This type of warning will be "
+                      "suppressed for the rest of this program.", UserWarning)
     t = blank_tensor()
     t.dt, t.dev, t.dev_index = dt, CPU, -1
     t.st = storage_foreign(<void*><size_t>address, <size_t>extent_of(rank, sizes, strides, 0) * size, CPU, -1, array)
@@ -270,28 +280,90 @@ def _array_view(TensorBase t):
     return made
 
 
+cdef extern from "<unistd.h>":
+    int close_descriptor "close"(int)
+
+
+cdef class Descriptor:
+    """Owns a file descriptor. No Python code runs at its end: a Ctrl-C that came there would be lost."""
+    cdef readonly int number
+
+    def __cinit__(self, int number):
+        self.number = number
+
+    def __dealloc__(self):
+        if self.number >= 0:
+            close_descriptor(self.number)
+
+
 # ---- DLPack ---------------------------------------------------------------------------------------------------------
 cdef extern from *:
     """
     struct MtDLTensor { void* data; struct { int32_t type; int32_t id; } device; int32_t ndim;
         struct { uint8_t code; uint8_t bits; uint16_t lanes; } dtype; int64_t* shape; int64_t* strides; uint64_t offset; };
-    struct MtDLManaged { MtDLTensor t; void* ctx; void (*deleter)(MtDLManaged*); };
-    static void mt_dl_free(MtDLManaged* m) {
+    struct MtDLManaged {
+        static constexpr const char* name = "dltensor";
+        MtDLTensor t; void* ctx; void (*deleter)(MtDLManaged*);
+    };
+    struct MtDLVersioned {                       // since DLPack 1.0
+        static constexpr const char* name = "dltensor_versioned";
+        uint32_t major, minor; void* ctx; void (*deleter)(MtDLVersioned*); uint64_t flags; MtDLTensor t;
+    };
+    template <class M> void mt_dl_free(M* m) {
         PyGILState_STATE s = PyGILState_Ensure();
         Py_XDECREF((PyObject*)m->ctx);
         free(m->t.shape);
         free(m);
         PyGILState_Release(s);
     }
-    static void mt_dl_capsule_free(PyObject* c) {
-        if (PyCapsule_IsValid(c, "dltensor")) {
-            MtDLManaged* m = (MtDLManaged*)PyCapsule_GetPointer(c, "dltensor");
+    template <class M> void mt_dl_capsule_free(PyObject* c) {
+        if (PyCapsule_IsValid(c, M::name)) {
+            M* m = (M*)PyCapsule_GetPointer(c, M::name);
             if (m->deleter) m->deleter(m);
         }
     }
-    static void mt_dl_owner_free(PyObject* c) {
-        MtDLManaged* m = (MtDLManaged*)PyCapsule_GetPointer(c, "mt_owner");
+    template <class M> void mt_dl_owner_free(PyObject* c) {
+        M* m = (M*)PyCapsule_GetPointer(c, "mt_owner");
         if (m && m->deleter) m->deleter(m);
+    }
+    // A capsule over memory that `owner` keeps; t has its shape and strides in one block, which the capsule frees.
+    template <class M> PyObject* mt_dl_wrap(M* m, const MtDLTensor& t, PyObject* owner) {
+        m->t = t;
+        Py_INCREF(owner);
+        m->ctx = owner;
+        m->deleter = mt_dl_free<M>;
+        PyObject* made = PyCapsule_New(m, M::name, mt_dl_capsule_free<M>);
+        if (!made) mt_dl_free(m);
+        return made;
+    }
+    static PyObject* mt_dl_export(const MtDLTensor& t, PyObject* owner, bool versioned, bool copied) {
+        if (!versioned) {
+            MtDLManaged* m = (MtDLManaged*)calloc(1, sizeof(MtDLManaged));
+            return m ? mt_dl_wrap(m, t, owner) : (free(t.shape), PyErr_NoMemory());
+        }
+        MtDLVersioned* m = (MtDLVersioned*)calloc(1, sizeof(MtDLVersioned));
+        if (!m) return free(t.shape), PyErr_NoMemory();
+        m->major = 1;
+        m->flags = copied ? 2 : 0;
+        return mt_dl_wrap(m, t, owner);
+    }
+    // The tensor of a capsule; NULL, without an exception, where it is no capsule of M or was used up.
+    template <class M> MtDLTensor* mt_dl_tensor(PyObject* c) {
+        return PyCapsule_IsValid(c, M::name) ? &((M*)PyCapsule_GetPointer(c, M::name))->t : nullptr;
+    }
+    static MtDLTensor* mt_dl_import(PyObject* c) {
+        MtDLTensor* t = mt_dl_tensor<MtDLManaged>(c);
+        return t ? t : mt_dl_tensor<MtDLVersioned>(c);
+    }
+    template <class M> PyObject* mt_dl_own(PyObject* c, const char* used) {
+        PyObject* owner = PyCapsule_New(PyCapsule_GetPointer(c, M::name), "mt_owner", mt_dl_owner_free<M>);
+        if (owner) PyCapsule_SetName(c, used);
+        return owner;
+    }
+    // What keeps the memory of a capsule from now on; the capsule is used up.
+    static PyObject* mt_dl_take(PyObject* c) {
+        return PyCapsule_IsValid(c, MtDLManaged::name) ? mt_dl_own<MtDLManaged>(c, "used_dltensor")
+                                                       : mt_dl_own<MtDLVersioned>(c, "used_dltensor_versioned");
     }
     """
     ctypedef struct DLDevice "decltype(MtDLTensor::device)":
@@ -307,13 +379,9 @@ cdef extern from *:
         int64_t* shape
         int64_t* strides
         uint64_t offset
-    ctypedef struct DLManaged "MtDLManaged":
-        DLTensor t
-        void* ctx
-        void (*deleter)(DLManaged*)
-    void mt_dl_free(DLManaged*)
-    void mt_dl_capsule_free(object)
-    void mt_dl_owner_free(object)
+    object mt_dl_export(DLTensor, object, bint, bint)
+    DLTensor* mt_dl_import(object)
+    object mt_dl_take(object)
 
 # DLPack's type codes: 0 int, 1 uint, 2 float, 4 bfloat, 5 complex, 6 bool, from 7 on the 8-bit floats, 17 float4
 cdef dict dlpack_types = {kBool: (6, 8), kUInt8: (1, 8), kInt8: (0, 8), kInt16: (0, 16), kInt32: (0, 32), kInt64: (0, 64),
@@ -323,83 +391,66 @@ cdef dict dlpack_types = {kBool: (6, 8), kUInt8: (1, 8), kInt8: (0, 8), kInt16: 
                           kFloat8_e5m2: (12, 8), kFloat8_e5m2fnuz: (13, 8), kFloat8_e8m0fnu: (14, 8)}
 
 
-def _to_dlpack(TensorBase t):
-    """A DLPack capsule over t's memory."""
+def _to_dlpack(TensorBase t, bint versioned=False, bint copied=False):
+    """A DLPack capsule over t's memory; versioned: of DLPack 1.0, which tells whether the memory is a copy."""
     cdef StorageExport export = StorageExport.__new__(StorageExport)
-    cdef DLManaged* m
+    cdef DLTensor m
     cdef int d
-    if needs_grad(t):
-        raise BufferError("Can't export tensors that require gradient, use tensor.detach()")
     if t.dev != CPU:
-        raise BufferError(f"DLPack export from {device_object(t.dev, t.dev_index)} is not supported; copy to the CPU first")
-    if t.marks & MARK_CONJ:
-        raise BufferError("Can't export tensors with the conjugate bit set")
+        raise BufferError(f"Cannot pack tensors on {device_object(t.dev, t.dev_index)}")
     if t.dt not in dlpack_types:
         raise BufferError(f"{type_word(t.dt)} types are not supported by dlpack")
     code, bits = dlpack_types[t.dt]
-    export.hold(t.st)
+    export.hold(t.st)                            # not the tensor: its memory may become another's
     check_room(t)
-    m = <DLManaged*>calloc(1, sizeof(DLManaged))
-    if m == NULL:
+    memset(&m, 0, sizeof(m))
+    m.shape = <int64_t*>malloc(max(1, 2 * t.rank) * sizeof(int64_t))
+    if m.shape == NULL:
         raise MemoryError()
-    m.t.shape = <int64_t*>malloc(max(1, 2 * t.rank) * sizeof(int64_t))
-    if m.t.shape == NULL:
-        free(m)
-        raise MemoryError()
-    m.t.strides = m.t.shape + t.rank
-    m.t.data, m.t.ndim = ptr_of(t), t.rank
-    m.t.device.type, m.t.device.id = 1, 0
-    m.t.dtype.code, m.t.dtype.bits, m.t.dtype.lanes = code, bits, 1
+    m.strides = m.shape + t.rank
+    m.data, m.ndim = ptr_of(t), t.rank
+    m.device.type, m.device.id = 1, 0
+    m.dtype.code, m.dtype.bits, m.dtype.lanes = code, bits, 1
     for d in range(t.rank):
-        m.t.shape[d], m.t.strides[d] = t.sizes[d], t.strides[d]
-    Py_INCREF(export)                            # not the tensor: its memory may become another's
-    m.ctx = <void*><PyObject*>export
-    m.deleter = mt_dl_free
-    try:
-        return PyCapsule_New(m, "dltensor", <PyCapsule_Destructor>mt_dl_capsule_free)
-    except MemoryError:
-        mt_dl_free(m)
-        raise
+        m.shape[d], m.strides[d] = t.sizes[d], t.strides[d]
+    return mt_dl_export(m, export, versioned, copied)
 
 
 def _from_dlpack(capsule):
     """A tensor over the memory of a DLPack capsule, which is used up."""
-    cdef DLManaged* m
+    cdef DLTensor* m = mt_dl_import(capsule)
     cdef TensorBase t
     cdef int64_t strides[MAX_DIMS]
     cdef int64_t extent
     cdef int d, dt = -1
-    if not PyCapsule_IsValid(capsule, "dltensor"):
+    if m == NULL:
         raise RuntimeError("from_dlpack received an invalid capsule. Note that DLTensor capsules can be consumed only once, "
                            "so you might have already constructed a tensor from it once.")
-    m = <DLManaged*>PyCapsule_GetPointer(capsule, "dltensor")
-    if m.t.device.type not in (1, 3):
-        raise BufferError(f"DLPack import from device type {m.t.device.type} is not supported; copy to the CPU first")
+    if m.device.type not in (1, 3):
+        raise BufferError(f"DLPack import from device type {m.device.type} is not supported; copy to the CPU first")
     for key, value in dlpack_types.items():
-        if value == (m.t.dtype.code, m.t.dtype.bits) and m.t.dtype.lanes == 1:
+        if value == (m.dtype.code, m.dtype.bits) and m.dtype.lanes == 1:
             dt = key
-    if dt < 0 or not 0 <= m.t.ndim <= MAX_DIMS:
-        raise RuntimeError(f"Unsupported DLPack type: code {m.t.dtype.code}, bits {m.t.dtype.bits}, "
-                           f"lanes {m.t.dtype.lanes}")
-    if m.t.ndim and m.t.shape == NULL:
+    if dt < 0 or not 0 <= m.ndim <= MAX_DIMS:
+        raise RuntimeError(f"Unsupported DLPack type: code {m.dtype.code}, bits {m.dtype.bits}, lanes {m.dtype.lanes}")
+    if m.ndim and m.shape == NULL:
         raise RuntimeError("from_dlpack received a tensor without a shape")
-    if m.t.strides == NULL:
-        row_major(m.t.ndim, m.t.shape, strides)
+    if m.strides == NULL:
+        row_major(m.ndim, m.shape, strides)
     else:
-        memcpy(strides, m.t.strides, m.t.ndim * sizeof(int64_t))
-    for d in range(m.t.ndim):
-        if m.t.shape[d] < 0 or strides[d] < 0:
-            raise RuntimeError(f"Storage size calculation overflowed with sizes={[m.t.shape[i] for i in range(m.t.ndim)]} "
-                               f"and strides={[strides[i] for i in range(m.t.ndim)]}")
-    extent = extent_of(m.t.ndim, m.t.shape, strides, 0)
-    if extent and m.t.data == NULL:
+        memcpy(strides, m.strides, m.ndim * sizeof(int64_t))
+    for d in range(m.ndim):
+        if m.shape[d] < 0 or strides[d] < 0:
+            raise RuntimeError(f"Storage size calculation overflowed with sizes={[m.shape[i] for i in range(m.ndim)]} "
+                               f"and strides={[strides[i] for i in range(m.ndim)]}")
+    extent = extent_of(m.ndim, m.shape, strides, 0)
+    if extent and m.data == NULL:
         raise RuntimeError("from_dlpack received a tensor that has items but no memory")
-    owner = PyCapsule_New(m, "mt_owner", <PyCapsule_Destructor>mt_dl_owner_free)
-    PyCapsule_SetName(capsule, "used_dltensor")
+    owner = mt_dl_take(capsule)
     t = blank_tensor()
     t.dt, t.dev, t.dev_index = dt, CPU, -1
-    t.st = storage_foreign(<char*>m.t.data + m.t.offset, <size_t>extent * itemsize(<DType>dt), CPU, -1, owner)
-    set_geometry(t, m.t.ndim, m.t.shape, strides, 0)
+    t.st = storage_foreign(<char*>m.data + m.offset, <size_t>extent * itemsize(<DType>dt), CPU, -1, owner)
+    set_geometry(t, m.ndim, m.shape, strides, 0)
     return t
 
 
@@ -413,6 +464,11 @@ def _from_buffer(buffer, d, Py_ssize_t count, Py_ssize_t offset):
     if not PyObject_CheckBuffer(buffer):
         raise ValueError("object does not implement Python buffer protocol.")
     raw = memoryview(buffer).cast("B")
+    if raw.readonly:
+        warnings.warn("The given buffer is not writable, and PyTorch does not support non-writable tensors. This means you can "
+                      "write to the underlying (supposedly non-writable) buffer using the tensor. You may want to copy the buffer "
+                      "to protect its data or make it writable before converting it to a tensor. This type of warning will be "
+                      "suppressed for the rest of this program.", UserWarning)
     if raw.nbytes == 0 or count == 0:
         raise ValueError(f"both buffer length ({raw.nbytes}) and count ({count}) must not be 0")
     if offset < 0 or offset >= raw.nbytes:
@@ -425,13 +481,10 @@ def _from_buffer(buffer, d, Py_ssize_t count, Py_ssize_t offset):
     if n <= 0 or n > (raw.nbytes - offset) // size:
         raise ValueError(f"requested buffer length ({n} * {size} bytes) after offset ({offset} bytes) must not be greater "
                          f"than actual buffer length ({raw.nbytes} bytes)")
-    if raw.readonly:
-        warnings.warn("The given buffer is not writable, and PyTorch does not support non-writable tensors. This means you "
-                      "can write to the underlying (supposedly non-writable) buffer using the tensor.", UserWarning)
     held = BufferHold(raw, False)                # not raw: Python code that gets hold of it could release it
     t = blank_tensor()
     t.dt, t.dev, t.dev_index = dt, CPU, -1
-    t.st = storage_foreign(<char*>held.view.buf + offset, n * size, CPU, -1, held)
+    t.st = storage_foreign(<char*>held.view.buf + offset, n * size, CPU, -1, (buffer, held))
     set_geometry(t, 1, &n, &one, 0)
     return t
 
@@ -455,6 +508,9 @@ def _result_type(tuple operands):
             promotion_add(&p, (<TensorBase>o).dt, (<TensorBase>o).rank, False)
         elif is_number(<PyObject*>o):
             promotion_add(&p, number_dtype(<PyObject*>o), 0, True)
+        elif is_numpy_scalar(o):
+            item = o.item()
+            promotion_add(&p, number_dtype(<PyObject*>item), 0, True)
         else:
             raise TypeError(f"result_type() takes tensors and numbers, got {type(o).__name__}")
     return dtypes[promotion_result(&p)]

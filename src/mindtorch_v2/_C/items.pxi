@@ -53,9 +53,14 @@ cdef object read_rare_item(const char* p, int dt):
 
 
 cdef object item_of(TensorBase t):
-    """The one item as a Python number; a class without memory gives its own."""
-    if t.st.shrunk and not t.st.nbytes and Py_TYPE(<PyObject*>t) != tensor_type and Py_TYPE(<PyObject*>t) != parameter_type:
+    """The one item as a Python number; dispatch modes and classes are asked for it."""
+    if modes().dispatch_mode_count or Py_TYPE(<PyObject*>t) != tensor_type and Py_TYPE(<PyObject*>t) != parameter_type:
         return (<object>t).item()
+    return stored_item(t)
+
+
+def _stored_item(TensorBase t not None):
+    """The one item in the memory of a tensor."""
     return stored_item(t)
 
 

@@ -144,7 +144,7 @@ cdef tuple infer(Overload ov, PyObject** s, int dev, int index):
     if ov.copies_self:
         check_rule(ov, s)
         like = <TensorBase>s[0]
-        r = new_like_format(like, like.dt, PRESERVE, dev, index)
+        r = new_like_format(like, like.dt, PRESERVE if ov.keeps_format else CONTIGUOUS, dev, index)
         copy_into(r, like)
         return (r,)
     known = known_outputs(ov, s, dev, index)

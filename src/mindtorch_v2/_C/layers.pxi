@@ -1,5 +1,5 @@
 # Layers: whatever stands between the call of an op and its kernel, per thread. From the outside in: function modes and
-# __torch_function__, transforms (vmap, forward mode), autocast, autograd, dispatch modes and __torch_dispatch__.
+# __torch_function__, profilers, transforms (vmap, forward mode), autocast, autograd, dispatch modes and __torch_dispatch__.
 # A thread without any pays one test for all of them; autograd looks at its inputs where the op runs.
 
 cdef object run_layers(Op called, Overload ov, Binding* b, PyObject** args, Py_ssize_t nargs, PyObject* kwnames):
@@ -9,6 +9,45 @@ cdef object run_layers(Op called, Overload ov, Binding* b, PyObject** args, Py_s
         result = call_override(called, args, nargs, kwnames)
         if result is not NotImplemented:
             return result
+    if modes().watchers:
+        return run_watched(op, ov, b)
+    return run_below(op, ov, b)
+
+
+cdef object run_watched(Op op, Overload ov, Binding* b):
+    """The call, between begin and end of the profiler that runs."""
+    cdef list watchers = own_stacks().watchers
+    if not watchers:                             # another thread has closed the last
+        modes().watchers = 0
+        return run_below(op, ov, b)
+    watcher = watchers[-1]
+    slots = tuple([<object>b.slot[k] for k in range(ov.nparams)])
+    begun = watcher.begin(op, ov, slots)
+    result = None
+    try:
+        result = run_below(op, ov, b)
+    finally:
+        watcher.end(begun, result)
+    return result
+
+
+def _push_watcher(watcher):
+    """Opens a profiler in this thread: every op that is called is told to it. Returns what _pop_watcher takes."""
+    cdef list watchers = own_stacks().watchers
+    modes().watchers = count_modes(watchers + [watcher])
+    watchers.append(watcher)
+    return watchers
+
+
+def _pop_watcher(list watchers not None, watcher):
+    """Closes it again; from another thread it is out of use, and the thread's next call finds none."""
+    watchers.remove(watcher)
+    if watchers is own_stacks().watchers:
+        modes().watchers = count_modes(watchers)
+
+
+cdef object run_below(Op op, Overload ov, Binding* b):
+    """The call below profilers and functions: transforms, autocast and what is inside of them."""
     if modes().transforms:
         if modes().level and (op.inplace_of is not None or ov.mutates) and is_tensor(b.slot[0]):
             check_captured(op, ov, b.slot)

@@ -130,9 +130,14 @@ cdef TensorBase new_like_format(TensorBase a, int dt, int format, int dev, int i
     """An empty tensor of a's shape, laid out as the memory format says."""
     cdef int64_t strides[MAX_DIMS]
     cdef int spatial = 2 if format == CHANNELS_LAST else 3
+    cdef const int64_t* operand
     if format == PRESERVE and (is_dense(a) if not a.contig else not has_plain_strides(a.rank, a.sizes, a.strides)):
         return new_strided(a.rank, a.sizes, a.strides, dt, dev, index)
     if format == PRESERVE and not a.contig and packed_strides(a, strides):
+        return new_strided(a.rank, a.sizes, strides, dt, dev, index)
+    if format == PRESERVE and not a.contig and a.count:      # expanded: in the order in which a walk over it goes
+        operand = a.strides
+        walked_strides(a.rank, a.sizes, 1, &operand, strides)
         return new_strided(a.rank, a.sizes, strides, dt, dev, index)
     if format == CHANNELS_LAST or format == CHANNELS_LAST_3D:
         if a.rank != spatial + 2:

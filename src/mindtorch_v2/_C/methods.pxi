@@ -17,6 +17,12 @@ cdef inline object reflected(Op op, object a, object b):
     return steal(op.vectorcall(<PyObject*>op, args, 2, NULL))
 
 
+cdef inline bint has_own_dispatch(TensorBase t):
+    """Whether the class of a tensor answers ops by itself."""
+    return Py_TYPE(<PyObject*>t) != tensor_type and Py_TYPE(<PyObject*>t) != parameter_type and \
+        getattr(type(t), "__torch_dispatch__", disabled_function) is not disabled_function
+
+
 cdef inline bint is_array(object o):
     """Whether o is an array of NumPy or of its kind."""
     return not is_tensor(<PyObject*>o) and not is_number(<PyObject*>o) and hasattr(o, "__array_interface__")
@@ -78,10 +84,10 @@ cdef class TensorMethods(TensorBase):
         return self.offset
 
     def data_ptr(self) -> int:
-        """The address of the first item."""
+        """The address of the first item; 0 where there is none."""
         refuse_ended(self.st)
         own_block(self.st)
-        return <size_t>ptr_of(self)
+        return <size_t>ptr_of(self) if self.count else 0
 
     def element_size(self) -> int:
         """The bytes of one item."""
@@ -301,7 +307,7 @@ cdef class TensorMethods(TensorBase):
         t = <TensorBase>value
         if self.requires and not is_differentiable(t.dt):
             raise RuntimeError("data set to a tensor that requires gradients must be floating point or complex dtype")
-        if (t.dev == META) != (self.dev == META):
+        if (t.dev == META) != (self.dev == META) or self.layout is not value.layout:
             raise RuntimeError("Attempted to call `variable.set_data(tensor)`, but `variable` and `tensor` have incompatible "
                                "tensor type.")
         take_memory(self, t)
@@ -342,6 +348,8 @@ cdef class TensorMethods(TensorBase):
         self.requires = False
         self.output_nr = 0
         self.fn = None
+        if self.extra is not None:
+            self.extra.pop("tangents", None)
         return self
 
     def backward(self, gradient=None, retain_graph=None, create_graph=False, inputs=None) -> None:
@@ -368,6 +376,16 @@ cdef class TensorMethods(TensorBase):
         if self.extra is None:
             self.extra = {}
         return add_hook(self.extra.setdefault("after", {}), hook)
+
+    @property
+    def _post_accumulate_grad_hooks(self) -> "Any":
+        return None if self.extra is None else self.extra.get("after")
+
+    @_post_accumulate_grad_hooks.setter
+    def _post_accumulate_grad_hooks(self, hooks) -> None:
+        if self.extra is None:
+            self.extra = {}
+        self.extra["after"] = {} if hooks is None else <dict?>hooks
 
     @property
     def _backward_hooks(self) -> "Any":
@@ -414,6 +432,8 @@ cdef class TensorMethods(TensorBase):
         """The one item as a Python number."""
         if self.count != 1:
             raise RuntimeError(f"a Tensor with {self.count} elements cannot be converted to Scalar")
+        if modes().dispatch_mode_count or has_own_dispatch(self):
+            return hot_call1(hot._local_scalar_dense, self)
         return stored_item(self)
 
     def tolist(self) -> "Any":

@@ -100,6 +100,10 @@ cdef extern from *:
 cdef dict node_types = {}                        # the classes that Python sees nodes as, by name, each made when one is seen
 
 
+def refuse_node(cls, *args, **kwargs):
+    raise TypeError(f"cannot create '{cls.__name__}' instances")
+
+
 cdef object seen_node(object o):
     """A node as Python sees it: of a class that is called as torch calls it (AddBackward0). Only who looks pays for that."""
     cdef Node node
@@ -109,7 +113,8 @@ cdef object seen_node(object o):
     if node.op is not None and node.op.node_name:
         name = node.name().rpartition("::")[2]
         if name not in node_types:
-            node_types[name] = builtin_type(name, (Node,), {"__slots__": (), "__module__": "builtins"})
+            node_types[name] = builtin_type(name, (Node,), {"__slots__": (), "__module__": "builtins",
+                                                            "__new__": refuse_node})
         mt_become(node, node_types[name])
     return o
 
@@ -245,17 +250,35 @@ cdef class Node:
         """Makes out the node's output number nr; several: one of a function that returns more than one."""
         check_custom(self)
         attach(self, out, nr, None)
-        if out.base is not None:
-            out.creation = VIEW_MULTI_OUTPUT if several else VIEW_CUSTOM
+        note_maker(out, several)
 
     def _needs_input_grad(self, int i):
         return 0 <= i < self.ntargets and <object>self.links[i] is not None
+
+
+cdef int note_maker(TensorBase out, bint several) except -1:
+    """A view that a custom function gave may not be changed in place; several: one of more than one."""
+    if out.base is not None:
+        out.creation = VIEW_MULTI_OUTPUT if several else VIEW_CUSTOM
+    return 0
+
+
+def _note_maker(TensorBase out not None, bint several):
+    note_maker(out, several)
+
+
+def _check_dirty(TensorBase t not None):
+    """Refuses the change that a custom function has made to a view which may not be changed."""
+    if t.base is not None and t.creation != VIEW_NORMAL and (t.requires or t.base.requires):
+        raise view_error(t, "is being modified inplace")
 
 
 def _rebase(Node node, TensorBase t, int nr):
     """t was changed in place by the node's forward."""
     if t.fn is None and t.requires and t.base is None:
         raise RuntimeError("a leaf Variable that requires grad has been used in an in-place operation.")
+    if t.base is not None and t.base.fn is None and (t.base.requires or t.requires):
+        raise RuntimeError("a view of a leaf Variable that requires grad is being used in an in-place operation.")
     check_custom(node)
     if t.base is None:
         attach(node, t, nr, None)

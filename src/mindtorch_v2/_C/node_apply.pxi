@@ -187,7 +187,9 @@ cdef int accumulate(TensorBase leaf, TensorBase grad, bint create_graph, int hel
 cdef int add_to_grad(TensorBase leaf, TensorBase grad, bint create_graph, int held) except -1:
     cdef TensorBase have
     if leaf.grad_object is None:
-        if create_graph:
+        if create_graph and grad.requires and Py_TYPE(<PyObject*>grad) == tensor_type:
+            leaf.grad_object = hot_call2(hot.copy_, new_like_format(leaf, grad.dt, PRESERVE, grad.dev, grad.dev_index), grad)
+        elif create_graph and Py_TYPE(<PyObject*>grad) != tensor_type:
             leaf.grad_object = grad
         elif grad.contig == leaf.contig and grad.base is None and not grad.requires and \
                 grad.shared_version == NULL and Py_REFCNT(grad) <= held and grad.st.refs == 1:

@@ -96,6 +96,11 @@ cdef str said_type(object o):
     return type(o).__name__ if name.startswith("mindtorch_v2.") else name
 
 
+def _said_type(o) -> str:
+    """What torch's errors call an object's type."""
+    return said_type(o)
+
+
 cdef object exact_number(object o):
     """The number that an object stands for, as an int, float, complex or bool: reading it later runs no Python."""
     if is_exact_number(<PyObject*>o):

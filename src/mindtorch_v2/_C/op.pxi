@@ -27,8 +27,20 @@ cdef class OpDescription:
         """The name of the overload that a call bound to a row is; None: the row's own."""
         return None
 
-    def call_error(self, Op op not None, tuple args, dict kwargs) -> "Exception | None":
-        """What is said of a call that fits no row; None: what is always said."""
+    def call_error(self, Op op not None, tuple args, dict kwargs, bint method) -> Exception:
+        """What is said of a call that fits no row; method: of Tensor, whose self is the first of args."""
+        return TypeError(f"{op.name}(): arguments that suit none of: {self.document(op)}")
+
+    def is_of_layers(self, Op op not None) -> bool:
+        """Whether torch has it in torch._C._nn alone."""
+        return False
+
+    def shown(self, Op op not None) -> str:
+        """Its repr()."""
+        return f"<built-in function {op.name}>"
+
+    def reduced(self, Op op not None) -> "str | tuple | None":
+        """How it is pickled; None: by its name in the table of ops."""
         return None
 
     def function_schema(self, str text) -> object:
@@ -64,7 +76,7 @@ cdef class Op:
         return self if instance is None else PyMethod_New(self, instance)
 
     def __repr__(self) -> str:
-        return f"<built-in function {self.name}>"
+        return self.description.shown(self)
 
     @property
     def __name__(self) -> str:
@@ -77,7 +89,7 @@ cdef class Op:
     @property
     def __module__(self) -> str:
         prefix = self.name.partition("_")[0]
-        below = "." + prefix if prefix in ("linalg", "fft", "special") else ""
+        below = "." + prefix if prefix in ("linalg", "fft", "special") else "._C._nn" if self.description.is_of_layers(self) else ""
         return package_name + ("" if self.namespace == "torch" else ".ops." + self.namespace) + below
 
     # For help() and tools; made from the rows on first use.
@@ -94,8 +106,8 @@ cdef class Op:
     def __text_signature__(self) -> "str | None":
         return None if package_name == "torch" else self.description.text_signature(self.function)
 
-    def __reduce__(self) -> tuple:
-        return _op_named, (self.name, self.namespace)
+    def __reduce__(self) -> "str | tuple":
+        return self.description.reduced(self) or (_op_named, (self.name, self.namespace))
 
     def __call__(self, *args, **kwargs):         # replaced by the vectorcall slot; kept for introspection
         return PyObject_Call(self, args, kwargs)
@@ -130,18 +142,31 @@ cdef class OpMethod(Op):
 cdef dict op_methods = {}                        # Op -> OpMethod
 
 
+cdef object stand_for(Op op, Op called):
+    """Makes an op another face of one: what is called is the same."""
+    op.rows, op.inplace_of, op.function = called.rows, called.inplace_of, called.function
+    op.vectorcall, op.description, op.doc = called.vectorcall, called.description, called.doc
+    op.cast_policy = called.cast_policy
+    return op
+
+
 def _method_of(Op op not None) -> "Op":
     """The method of Tensor that an op is: always the same object."""
-    cdef OpMethod method = op_methods.get(op)
+    method = op_methods.get(op)
     if method is None:
-        method = op_methods[op] = OpMethod(op.name, None, op.namespace)
-        method.rows, method.inplace_of, method.function = op.rows, op.inplace_of, op
-        method.vectorcall, method.description, method.doc = op.vectorcall, op.description, op.doc
-        method.cast_policy = op.cast_policy
+        method = op_methods[op] = stand_for(OpMethod(op.name, None, op.namespace), op)
     return method
 
 
 cdef dict all_ops = {}                           # (namespace, name) -> Op
+
+
+def _alias_of(Op op not None, str name not None) -> "Op":
+    """A function of another name that is an op: layers of functions see it, those below the op."""
+    if (op.namespace, name) in all_ops:
+        raise ValueError(f"{name} is an op already")
+    made = all_ops[op.namespace, name] = stand_for(Op(name, None, op.namespace), op)
+    return made
 
 
 def _op_named(name, namespace="torch") -> "Op":

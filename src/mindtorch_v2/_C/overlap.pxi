@@ -63,9 +63,16 @@ cdef int check_captured(Op op, Overload ov, PyObject** s) except -1:
 
 cdef int check_inplace(TensorBase self, bint grad, bint may_overlap=False) except -1:
     """torch's rules for what may be changed in place."""
-    check_writable(self, may_overlap)
-    if not modes().grad:
-        return 0
+    check_writable(self, True)
+    if modes().grad:
+        check_history(self, grad)
+    if not may_overlap and has_overlap(self):
+        raise self_overlap_error()
+    return 0
+
+
+cdef int check_history(TensorBase self, bint grad) except -1:
+    """What autograd refuses to change in place: leaves that need a gradient, their views, and views it cannot follow."""
     if self.base is not None and (grad or self.base.requires):
         if self.creation >= VIEW_MULTI_OUTPUT or self.creation != VIEW_NORMAL and grad:
             raise view_error(self, "is being modified inplace")

@@ -218,3 +218,13 @@ cdef OpOverload op_overload(Op op, Overload ov, tuple args, dict kwargs):
             packet.named[name] = (name, ov.schema, ())
         found = packet.chosen.setdefault(look, face_of(packet, name))
     return <OpOverload>found
+
+
+cdef tuple without_defaults(OpOverload func, tuple args):
+    """The positional arguments of a call up to the last that is not what the overload takes for it."""
+    cdef list arguments = func._schema.arguments
+    cdef Py_ssize_t n = min(len(args), len(arguments))
+    while n > 0 and (args[n - 1] is None or isinstance(args[n - 1], (bool, int, float, str))) and \
+            arguments[n - 1].has_default_value() and args[n - 1] == arguments[n - 1].default_value:
+        n -= 1
+    return args[:n]

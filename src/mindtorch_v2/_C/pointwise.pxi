@@ -151,13 +151,16 @@ cdef int check_operands(Overload ov, PyObject** s, int compute) except -1:
             if not is_tensor(s[p]):
                 check_fits(<object>s[p], single_dtype(compute))
     elif ov.guard == G_SAME:
+        if ov.ntensors > 2 and is_tensor(s[1]) and not is_tensor(s[2]) and (<TensorBase>s[0]).dt < kHalf and \
+                (<TensorBase>s[0]).dt == (<TensorBase>s[1]).dt:
+            raise NotImplementedError(f"\"lerp_kernel_scalar\" not implemented for '{type_word((<TensorBase>s[0]).dt)}'")
         for p in range(ov.nparams):
             if not is_tensor(s[p]):
                 check_fits(<object>s[p], math_dtype(compute))
             elif (<TensorBase>s[p]).dt != (<TensorBase>s[0]).dt and (p < 2 or (<TensorBase>s[p]).rank):
                 raise RuntimeError(
-                    f"expected dtype {type_name((<TensorBase>s[0]).dt)} for `{ov.names[p]}` but got dtype "
-                    f"{type_name((<TensorBase>s[p]).dt)}" if ov.ntensors > 2 else
+                    f"expected dtype {cpp_name((<TensorBase>s[0]).dt)} for `{ov.names[p]}` but got dtype "
+                    f"{cpp_name((<TensorBase>s[p]).dt)}" if ov.ntensors > 2 else
                     f"{ov.name} is not yet implemented for tensors with different dtypes.")
     elif ov.guard == G_POWER:
         if compute < kHalf and PyLong_Check(<object>s[1]) and <object>s[1] < 0:

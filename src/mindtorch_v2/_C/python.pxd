@@ -8,6 +8,7 @@ from cpython.tuple cimport PyTuple_New, PyTuple_SET_ITEM, PyTuple_GET_SIZE, PyTu
 from cpython.list cimport PyList_New, PyList_SET_ITEM, PyList_GET_SIZE, PyList_Check, PyList_AsTuple
 from cpython.long cimport PyLong_Check, PyLong_CheckExact, PyLong_AsLongLong, PyLong_FromLongLong
 from cpython.long cimport PyLong_AsLongLongAndOverflow, PyLong_AsUnsignedLongLong
+from cpython.bytearray cimport PyByteArray_AS_STRING
 from cpython.float cimport PyFloat_Check, PyFloat_CheckExact, PyFloat_AS_DOUBLE
 from cpython.bool cimport PyBool_Check
 from cpython.exc cimport PyErr_CheckSignals

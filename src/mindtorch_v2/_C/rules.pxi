@@ -227,6 +227,8 @@ cdef TensorBase new_output(Overload ov, PyObject** s, int at, int rank, const in
         if ov.format_from >> at & 1 and (ov.columns_if < 0 or <object>s[ov.columns_if] is True):
             return new_columns(rank, sizes, dt, dev, index)
         return new_empty(rank, sizes, dt, dev, index)
+    if ov.keeps_format == KEEPS_WALK:
+        return new_indexed(<TensorBase>s[0], <object>s[1], rank, sizes, dt)
     for p in range(ov.nparams):
         if not ov.format_from >> p & 1 or <object>s[p] is None:
             continue
@@ -242,6 +244,62 @@ cdef TensorBase new_output(Overload ov, PyObject** s, int at, int rank, const in
     if ov.keeps_format == KEEPS_STRIDES or rank != (4 if format == CHANNELS_LAST else 5):
         return new_empty(rank, sizes, dt, dev, index)
     return new_formatted(rank, sizes, dt, format, dev, index)
+
+
+cdef bint walks_in_rows(TensorBase self, object indices):
+    """Whether self and all that index it are contiguous."""
+    if not self.contig:
+        return False
+    for item in indices:
+        if item is not None and not (<TensorBase>item).contig:
+            return False
+    return True
+
+
+cdef TensorBase new_indexed(TensorBase self, object indices, int rank, const int64_t* sizes, int dt):
+    """The result of self[indices]: its dims lie as a walk over self, which stands still along the dims of the indices, and over
+    these goes."""
+    cdef int64_t made[MAX_DIMS]
+    cdef int64_t among[MAX_DIMS]                 # the sizes of an index with a 1 for each dim of self
+    cdef int64_t count = 1
+    cdef const int64_t* operands[MAX_DIMS + 1]
+    cdef int64_t* strides
+    cdef TensorBase index
+    cdef bytearray room
+    cdef int d, first = -1, last = -1, wide = 0, n = 1, at = 0, start
+    if walks_in_rows(self, indices):
+        return new_empty(rank, sizes, dt, self.dev, self.dev_index)
+    for d, item in enumerate(indices):
+        if item is not None:
+            first = d if first < 0 else first
+            last = d
+            wide = max(wide, (<TensorBase>item).rank)
+            n += 1
+    start = first if last - first + 2 == n else 0
+    room = bytearray(n * rank * sizeof(int64_t))
+    strides = <int64_t*>PyByteArray_AS_STRING(room)
+    for d in range(n):
+        operands[d] = strides + d * rank
+    for d in range(self.rank):
+        if d >= len(indices) or indices[d] is None:
+            strides[at + (wide if at >= start else 0)] = self.strides[d]
+            at += 1
+    for d in range(rank):
+        among[d] = sizes[d] if start <= d < start + wide else 1
+        count *= among[d]
+    for item in indices:
+        if item is not None:
+            index = <TensorBase>item
+            for d in range(wide):
+                at = d - wide + index.rank
+                made[d] = index.strides[at] if at >= 0 and index.sizes[at] == sizes[start + d] else 0
+            strides += rank
+            strides_as(wide, count, sizes + start, made, rank, among, strides)
+            for d in range(rank):                # it stands still along the dims of self
+                if among[d] != sizes[d]:
+                    strides[d] = 0
+    walked_strides(rank, sizes, n, operands, made)
+    return new_strided(rank, sizes, made, dt, self.dev, self.dev_index)
 
 
 cdef int common_format(PyObject* tensors):

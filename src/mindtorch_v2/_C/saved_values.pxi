@@ -38,10 +38,10 @@ cdef list saved_names(Overload ov, int j):
     return [(name if kind == S_VALUE else name + "_device", -1)]
 
 
-cdef tuple find_saved(Node node, str name, str prefix):
+cdef tuple find_saved(Node node, str name, str prefix, bint even_released=False):
     """Which saved value has that name, and which part of it."""
     cdef int j
-    if node.released:
+    if node.released and not even_released:
         raise RuntimeError(RELEASED)
     for j in range(node.op.nsaved):
         if node.mask >> j & 1:
@@ -88,7 +88,7 @@ cdef object saved_attribute(Node node, str name):
 
 
 cdef object raw_saved_attribute(Node node, str name):
-    j, _ = find_saved(node, name, "_raw_saved_")
+    j, _ = find_saved(node, name, "_raw_saved_", True)
     if not is_saved_tensor(node, j):
         raise AttributeError(f"'{node.name()}' object has no attribute '_raw_saved_{name}'")
     return raw_saved(node, j)
@@ -125,14 +125,28 @@ cdef class SavedTensor:
             raise RuntimeError(RELEASED)
         return unpack_saved(self.node, self.j)
 
-    def register_hooks(self, pack, unpack):
+    def register_hooks(self, *hooks):
         """Keeps pack(tensor) in the tensor's place until unpack gives it back."""
+        pack, unpack = check_saved_hooks(self, hooks)
         cdef bint released = self.node is None or self.node.released
         value = None if released else saved_at(self.node, self.j)
         if isinstance(value, TensorBase):
             value = unpack_checked(self.node, self.j)
         packed = pack_with(value, released, pack, unpack, released or self.node.op.saved_kind[self.j] == S_VALUE)
         set_saved(self.node, self.j, packed)
+
+
+cdef tuple check_saved_hooks(SavedTensor saved, tuple hooks):
+    if len(hooks) != 2 or not callable(hooks[0]) or not callable(hooks[1]):
+        raise TypeError("register_hooks(): incompatible function arguments. The following argument types are supported:\n"
+                        "    1. (self: torch._C._autograd.SavedTensor, arg0: collections.abc.Callable, "
+                        "arg1: collections.abc.Callable) -> None\n\n"
+                        f"Invoked with: {', '.join([repr(x) for x in (saved, *hooks)])}")
+    return hooks
+
+
+def _check_saved_hooks(SavedTensor saved not None, tuple hooks):
+    return check_saved_hooks(saved, hooks)
 
 
 RELEASED = ("Trying to backward through the graph a second time (or directly access saved tensors after they have "
@@ -149,9 +163,25 @@ cdef object unpack_checked(Node node, int j):
     if isinstance(value, TensorBase):
         t = <TensorBase>value
         if version_of(t) != node.versions[j]:
-            raise changed_in_place(t, node.versions[j], node if (<Overload>node.op).saved_kind[j] == S_RESULT else None,
-                                   (<Overload>node.op).saved_param[j])
+            is_result = (<Overload>node.op).saved_kind[j] == S_RESULT and is_differentiable(t.dt)
+            raise changed_in_place(t, node.versions[j], node if is_result else None, (<Overload>node.op).saved_param[j])
+    elif isinstance(value, (list, tuple)) and (<Overload>node.op).saved_kind[j] == S_VALUE and \
+            (<Overload>node.op).kind[(<Overload>node.op).saved_param[j]] == K_TENSORS:
+        check_versions(value, node.versions[j])
     return value
+
+
+cdef int check_versions(object items, uint32_t expected) except -1:
+    """Refuses a list of which a tensor was changed since it was saved, when its tensors' versions added up to `expected`."""
+    cdef uint32_t changes = versions_of(items) - expected
+    cdef TensorBase t
+    if changes == 0:
+        return 0
+    for item in items:
+        if isinstance(item, TensorBase) and version_of(<TensorBase>item) >= changes:
+            t = <TensorBase>item
+            raise changed_in_place(t, version_of(t) - changes)
+    raise changed_in_place(tensor_arg([x for x in items if x is not None][0]), expected)
 
 
 cdef object unpack_saved(Node node, int j):
@@ -188,5 +218,5 @@ cdef object changed_in_place(TensorBase t, uint32_t expected, Node maker=None, i
                         f"{version_of(t)}; expected version {expected} instead.{hint}")
 
 
-def _changed(TensorBase t, expected):
-    return changed_in_place(t, expected)
+def _changed(TensorBase t, expected, Node maker=None, place=0):
+    return changed_in_place(t, expected, maker, place)

@@ -52,7 +52,7 @@ cdef class Overload:
             found.append((tuple(names), f.fn, f.joint))
         return found
 
-    def signature(self, int own=0):
+    def signature(self, int own=0, bint inplace=False):
         """The parameters as an error message shows them; own: without self."""
         shown = []
         for i, name in enumerate(self.names):
@@ -62,7 +62,7 @@ cdef class Overload:
                 continue
             word = KIND_WORDS[self.kind[i]] + ("" if self.required[i] else f" {name} = {self.defaults[i]}")
             shown.append(word if not self.required[i] else f"{word} {'input' if name == 'self' else name}")
-        if self.takes_out and not own:
+        if self.takes_out and not own and not inplace:
             shown += ["*"] * (self.nparams == self.npositional)
             shown.append("Tensor out = None" if self.nreturns < 2 else "tuple of Tensors out = None")
         return ", ".join(shown)

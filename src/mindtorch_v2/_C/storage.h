@@ -47,9 +47,9 @@ inline Version* new_version() { return new (std::nothrow) Version(); }
 struct Modes {
   bool grad = true, inference = false, function_off = false;
   // The layers of this thread, which an op tests as one word: open function modes and transforms, a bit for every device
-  // type with autocast on, open dispatch modes. See layers.pxi.
-  alignas(4) uint8_t function_mode_count = 0;
-  uint8_t transforms = 0, autocast = 0, dispatch_mode_count = 0;
+  // type with autocast on, open dispatch modes, profilers. See layers.pxi.
+  alignas(8) uint8_t function_mode_count = 0;
+  uint8_t transforms = 0, autocast = 0, dispatch_mode_count = 0, watchers = 0, no_layer[3] = {0, 0, 0};
   uint8_t autocast_dtype[4] = {kBFloat16, kBFloat16, kHalf, kHalf};   // of the types: cpu, meta, npu, PrivateUse1
   bool autocast_cache = true;          // weights that were cast are kept until the outermost block ends
   int32_t autocast_depth = 0;          // blocks that are open
@@ -59,8 +59,8 @@ struct Modes {
   PyObject *stacks = nullptr, *saved_hooks = nullptr, *devices = nullptr;
 
   bool interposed() const {
-    uint32_t layers;
-    static_assert(sizeof layers == 4 * sizeof function_mode_count, "four layers in one word");
+    uint64_t layers;
+    static_assert(sizeof layers == 5 * sizeof function_mode_count + sizeof no_layer, "five layers in one word");
     memcpy(&layers, &function_mode_count, sizeof layers);
     return layers;
   }

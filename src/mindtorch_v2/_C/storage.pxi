@@ -258,13 +258,20 @@ cdef bytes storage_items(object items):
     """The items of a sequence as bytes, as torch cuts them."""
     if isinstance(items, (bytes, bytearray)):
         return bytes(items)
-    if isinstance(items, TensorBase) or not hasattr(items, "__len__") or not hasattr(items, "__getitem__"):
+    if isinstance(items, (TensorBase, dict)) or not hasattr(items, "__len__") or not hasattr(items, "__getitem__"):
         raise RuntimeError(f"torch.UntypedStorage(): Expected a sequence type, but got {type(items).__name__}")
     for item in items:
         if not isinstance(item, int):
             raise RuntimeError(f"torch.UntypedStorage(): tried to construct a storage from a sequence ({type(items).__name__}), "
                                f"but one of the items was of type {type(item).__name__} instead of int")
     return bytes([item & 255 for item in items])
+
+
+cdef int check_storage_size(object size) except -1:
+    if size < 0:
+        raise RuntimeError("[enforce fail at alloc_cpu.cpp:98] ((ptrdiff_t)nbytes) >= 0. alloc_cpu() seems to have been called "
+                           f"with negative number: {size + (1 << 64)}")
+    return 0
 
 
 cdef class StorageBase:
@@ -286,15 +293,14 @@ cdef class StorageBase:
             self.take((<StorageBase>size).s)
             return
         place = as_device(device)
-        if isinstance(size, (int, float)):
-            n = int(size)
-            if n < 0:
-                raise RuntimeError(f"Storage size must not be negative, got {size}")
+        if isinstance(size, int) and not PyBool_Check(size):
+            check_storage_size(size)
+            n = size
             self.take(storage_new(n, (<device_type>place).code, (<device_type>place).number))
         else:
             data = storage_items(size)
-            made = storage_new(len(data), CPU, -1)
-            if made.nbytes:
+            made = storage_new(len(data), META if (<device_type>place).code == META else CPU, -1)
+            if made.nbytes and made.device == CPU:
                 memcpy(made.data, <char*>data, made.nbytes)
             self.take(made)
 
@@ -396,8 +402,7 @@ cdef class StorageBase:
     def resize_(self, size):
         if not isinstance(size, int):
             raise RuntimeError(f"resize_ expects an int, but got {type(size).__name__}")
-        if size < 0:
-            raise RuntimeError(f"Storage size must not be negative, got {size}")
+        check_storage_size(size)
         storage_resize(self.s, size)
         return self
 

@@ -9,6 +9,7 @@ cdef object take_source(TensorBase self, object source, object storage_offset, o
     cdef int64_t start, need
     cdef int rank, i
     cdef object items = 1
+    check_writable(self, True)
     if modes().grad and self.requires and self.fn is None:
         raise RuntimeError("a leaf Variable that requires grad is being used in an in-place operation.")
     if isinstance(source, TensorBase):
@@ -27,7 +28,7 @@ cdef object take_source(TensorBase self, object source, object storage_offset, o
         source = storage_class(0)
     typed = getattr(source, "dtype", None)
     if typed is not None and dtype_id(typed) != self.dt:
-        raise RuntimeError(f"Expected a Storage of type {type_word(self.dt)} or an UntypedStorage, but got type "
+        raise RuntimeError(f"Expected a Storage of type {cpp_name(self.dt)} or an UntypedStorage, but got type "
                            f"{type_word(dtype_id(typed))} for argument 1 'storage'")
     source = getattr(source, "_untyped_storage", source)
     if not isinstance(source, StorageBase):
@@ -65,6 +66,7 @@ cdef object resize_self(TensorBase self, tuple sizes, object memory_format):
         raise TypeError('resize_() missing 1 required positional arguments: "size"')
     if needs_grad(self):
         raise RuntimeError("cannot resize variables that require grad")
+    check_writable(self, True)
     if format == PRESERVE:
         raise RuntimeError("Unsupported memory formatPreserve")
     if format == CONTIGUOUS and n == self.rank and memcmp(dims, self.sizes, n * sizeof(int64_t)) == 0:

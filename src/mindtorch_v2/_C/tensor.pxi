@@ -94,14 +94,19 @@ cdef int reserve_many_dims(TensorBase t, int rank) except -1:
     return 0
 
 
+cdef object no_room(int rank, const int64_t* sizes, const int64_t* strides):
+    """The error of a geometry that no storage has room for."""
+    return RuntimeError(f"Storage size calculation overflowed with sizes={[sizes[i] for i in range(rank)]} and "
+                        f"strides={[strides[i] for i in range(rank)]}")
+
+
 cdef int64_t extent_of(int rank, const int64_t* sizes, const int64_t* strides, int64_t offset) except -1:
     """How many items a storage must have for this geometry; raises on what no storage can have."""
     cdef double last = <double>offset
     cdef int d
     for d in range(rank):
         if sizes[d] < 0 or strides[d] < 0:
-            raise RuntimeError(f"sizes and strides must not be negative, got sizes {[sizes[i] for i in range(rank)]} and "
-                               f"strides {[strides[i] for i in range(rank)]}")
+            raise no_room(rank, sizes, strides)
     if offset < 0:
         raise RuntimeError(f"Tensor: invalid storage offset {offset}")
     for d in range(rank):
@@ -109,8 +114,7 @@ cdef int64_t extent_of(int rank, const int64_t* sizes, const int64_t* strides, i
             return 0
         last += <double>(sizes[d] - 1) * <double>strides[d]
     if last >= 1e17:
-        raise RuntimeError(f"Storage size calculation overflowed with sizes={[sizes[i] for i in range(rank)]} and "
-                           f"strides={[strides[i] for i in range(rank)]}")
+        raise no_room(rank, sizes, strides)
     cdef int64_t exact = offset + 1
     for d in range(rank):
         exact += (sizes[d] - 1) * strides[d]
@@ -138,6 +142,10 @@ cdef int64_t set_contiguous(TensorBase t, int rank, const int64_t* sizes) except
     return t.count
 
 
+cdef object negative_dimension(int rank, const int64_t* sizes, int64_t n):
+    return RuntimeError(f"Trying to create tensor with negative dimension {n}: {[sizes[i] for i in range(rank)]}")
+
+
 cdef int64_t row_major(int rank, const int64_t* sizes, int64_t* strides) except -1:
     """Fills the strides of a contiguous tensor; returns the number of items."""
     cdef int64_t n = 1, want = 1
@@ -145,8 +153,7 @@ cdef int64_t row_major(int rank, const int64_t* sizes, int64_t* strides) except 
     for d in range(rank - 1, -1, -1):
         strides[d] = want
         if sizes[d] < 0:
-            raise RuntimeError(f"Trying to create tensor with negative dimension {sizes[d]}: "
-                               f"{[sizes[i] for i in range(rank)]}")
+            raise negative_dimension(rank, sizes, sizes[d])
         if sizes[d] > 1:
             if want > (<int64_t>1 << 56) // sizes[d]:
                 n = 1

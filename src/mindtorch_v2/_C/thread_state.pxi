@@ -9,12 +9,12 @@ cdef class ThreadStacks:
 
     def __cinit__(self):
         self.function_modes, self.dispatch_modes, self.transforms = [], [], []
-        self.saved_hooks, self.devices, self.levels = [], [None], []
+        self.saved_hooks, self.devices, self.levels, self.watchers = [], [None], [], []
 
     def __dealloc__(self):
         if modes().stacks == <PyObject*>self:    # the thread ends, or Python's part of a thread of C
             modes().stacks = modes().saved_hooks = modes().devices = NULL
-            modes().function_mode_count = modes().transforms = modes().dispatch_mode_count = 0
+            modes().function_mode_count = modes().transforms = modes().dispatch_mode_count = modes().watchers = 0
             modes().level = 0
 
 
@@ -70,6 +70,11 @@ cdef bint is_captured(TensorBase t) except -1:
 def _in_level(TensorBase t not None):
     """Whether t was made in the innermost open level."""
     return modes().level != 0 and t.birth >= modes().level
+
+
+def _outlived(TensorBase t not None):
+    """Whether t was recorded in a level that has been closed since."""
+    return t.birth != 0 and t.requires and t.birth not in [number for number, _ in own_stacks().levels]
 
 
 def _levels_of(TensorBase t not None):

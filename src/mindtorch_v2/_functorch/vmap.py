@@ -36,9 +36,11 @@ def vmap_impl(func: Callable[..., Any], in_dims: Any, out_dims: Any, randomness:
     size, dims, leaves, spec = _process_batched_inputs(in_dims, args, func)
     if chunk_size is None or chunk_size >= size:
         return _flat_vmap(func, size, dims, leaves, spec, out_dims, randomness, **kwargs)
-    parts = []
+    parts, state = [], torch.random.get_rng_state() if randomness == "same" else None
     for start in range(0, size, chunk_size):
         end = min(start + chunk_size, size)
+        if state is not None:
+            torch.random.set_rng_state(state)    # every chunk draws the same
         part = [x if d is None else x.narrow(d, start, end - start) for x, d in zip(leaves, dims, strict=True)]
         parts.append(_flat_vmap(func, end - start, dims, part, spec, out_dims, randomness, **kwargs))
     return _joined(parts, out_dims)

@@ -101,10 +101,10 @@ class _Description(_C.OpDescription):
     def function_schema(self, text: str) -> Any:
         return torch._function_schema.FunctionSchema(text)
 
-    def call_error(self, op: Any, args: tuple, kwargs: dict[str, Any]) -> Exception | None:
+    def call_error(self, op: Any, args: tuple, kwargs: dict[str, Any], method: bool) -> Exception:
         """What is said of a call that fits no overload, in the words of schemas."""
         found = next((o for o in operators.values() if o.op is op), None)
-        return None if found is None else found.call_error(args, kwargs)
+        return super().call_error(op, args, kwargs, method) if found is None else found.call_error(args, kwargs)
 
 
 _ROUND = re.compile(r"(=-?\d+)\.0(?=[,)])")       # a schema shows 2.0 as 2.

@@ -8,6 +8,6 @@ from mindtorch_v2._ops import (
     nn_sample,
 )
 from mindtorch_v2._ops import composite, composite_window, foreach, fused_step
-from mindtorch_v2._ops import backward, grouped, private, segment
+from mindtorch_v2._ops import backward, grouped, packed_weights, private, segment
 from mindtorch_v2._ops import decompose, factor_ldl, fft, matrix, solve, special, spectral
 from mindtorch_v2._ops.table import functions, methods, namespaces, ops

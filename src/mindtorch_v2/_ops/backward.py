@@ -284,7 +284,7 @@ def _pdist_backward(grad: Tensor, self: Tensor, p: float, pdist: Tensor) -> Tens
 
 
 def _norm_except(v: Tensor, dim: int) -> Tensor:
-    return ops.linalg_vector_norm(v, 2, [d for d in range(v.dim()) if d != dim], True)
+    return ops.linalg_vector_norm(v, 2, [d for d in range(v.dim()) if d != dim % v.dim()], True)
 
 
 @composite("_weight_norm_interface(Tensor v, Tensor g, int dim=0) -> (Tensor, Tensor)", variants="function")

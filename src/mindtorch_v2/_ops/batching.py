@@ -94,6 +94,7 @@ def pointwise(call: Call) -> Any:
             if call.batched[i] is True and (missing := top + 1 - value.dim()) > 0:
                 call.values[i] = value.view(call.size, *(1,) * missing, *value.shape[1:]) if value.is_contiguous() else \
                     value[(slice(None), *(None,) * missing)]
+    if min(ranks) < top or not top:
         _keep_dtype(call)
     return call.run()
 
@@ -202,7 +203,7 @@ def picked(call: Call) -> Any:
 def rolled(call: Call) -> Any:
     """Without dims it rolls all items as one list."""
     x = call["self"]
-    if call["dims"]:
+    if call["dims"] != () and call["dims"] != []:
         return dims(call)
     return ops.roll(x.reshape(call.size, -1), call["shifts"], 1).reshape(x.shape)
 
@@ -354,7 +355,7 @@ def _check_reach(shown: Any, whole: Any, size: Any, stride: Any, offset: int | N
     first, last = 0, reach(shown.shape, whole.stride()[1:])
     start = 0 if offset is None else offset - own
     end = start + reach(size, stride)
-    if whole.shape[0] and (start < first or end > last):
+    if whole.shape[0] and 0 not in size and (start < first or end > last):
         raise RuntimeError(f"result = tensor.as_strided({list(size)}, {list(stride)}, {start + own}) can access memory outside of "
                            f"`tensor`. `result` can access some memory in range [{start + own}, {end + own}], but `tensor` can "
                            f"only access some memory in range [{first + own}, {last + own}]. This is not supported inside of "

@@ -1,6 +1,7 @@
 """How indexing and the ops of neural networks run over a batch for vmap; the other rules are in batching.py."""
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 from mindtorch_v2._C import TensorBase
@@ -264,12 +265,15 @@ def rms_normalized(call: Call) -> Any:
 def batch_normalized(call: Call) -> Any:
     """Statistics are each sample's own: the batch joins the channels."""
     running = any(call[n] is not None for n in ("running_mean", "running_var"))
-    if running and call["training"] and not call.is_batched("running_mean"):
+    own_statistics = call.is_batched("running_mean") and call.is_batched("running_var")
+    if running and call["training"] and call.is_batched("input") and not own_statistics:
         raise RuntimeError("Batch norm got a batched tensor as input while the running_mean or running_var, which will be "
                            "updated in place, were not batched.\nIf you are using a module and do not need eval mode, "
                            "please set `track_running_stats` to be False.If you are using a prebuilt module and do not "
                            "need eval mode, please see the functorch website for resources on how to patch your module "
                            "to work with vmap")
+    if not any(call.is_batched(n) for n in ("input", "running_mean", "running_var")):
+        return Recall(functools.partial(_scaled_norm, *call.shown))
     x = call.full("input")
     n, c = x.shape[1], x.shape[2]
     call["input"] = x.transpose(0, 1).reshape(n, call.size * c, *x.shape[3:])
@@ -279,6 +283,14 @@ def batch_normalized(call: Call) -> Any:
     out, mean, rstd = call.run()
     return (out.reshape(n, call.size, c, *x.shape[3:]).transpose(0, 1), *(
         t.reshape(call.size, -1) for t in (mean, rstd)))
+
+
+def _scaled_norm(input: Any, weight: Any, bias: Any, *rest: Any) -> Any:
+    """Only weight and bias are each sample's own."""
+    out, mean, rstd = ops.native_batch_norm(input, None, None, *rest)
+    shape = (1, -1, *(1,) * (input.dim() - 2))
+    out = out if weight is None else out * weight.view(shape)
+    return (out if bias is None else out + bias.view(shape)), mean, rstd
 
 
 def batch_normalized_slope(call: Call) -> Any:
@@ -431,3 +443,14 @@ def searched(call: Call) -> Any:
     return call.run().reshape(shape)
 
 
+
+
+def attended(call: Call) -> Any:
+    """Samples as further heads: a mask of its own gets the dims between the batch and it."""
+    if call["enable_gqa"]:
+        return NotImplemented
+    call.fill()
+    mask = call["attn_mask"]
+    if mask is not None:
+        call["attn_mask"] = mask[(slice(None), *(None,) * (call["query"].dim() - mask.dim()))]
+    return call.run()

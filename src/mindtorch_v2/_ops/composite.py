@@ -225,7 +225,8 @@ for _name in ("squeeze", "unsqueeze", "t", "transpose", "as_strided"):
         _schema = _overload.schema.replace("Tensor(a)", "Tensor(a!)").replace(_name, _name + "_", 1)
         op(_schema, variants="function, method" if _name == "as_strided" else "method",
            body=lambda self, *args, _view=getattr(ops, _name): self._take_view_(_view(self, *args)))
-alias("swapaxes_", "transpose_", "method")
+op("swapaxes_(Tensor(a!) self, int axis0, int axis1) -> Tensor(a!)", variants="method",
+   body=lambda self, axis0, axis1: self.transpose_(axis0, axis1), doc="transpose_(), with NumPy's names.")
 alias("swapdims_", "transpose_", "method")
 
 

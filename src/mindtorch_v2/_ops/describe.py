@@ -12,7 +12,7 @@ from typing import Any
 
 from mindtorch_v2 import _C
 from mindtorch_v2._function_schema import FunctionSchema
-from mindtorch_v2._ops import overloads
+from mindtorch_v2._ops import call_errors, overloads
 from mindtorch_v2._ops.returns import returns_class
 from mindtorch_v2._schema import Param, Schema, parse
 
@@ -172,6 +172,11 @@ def document(op: Any) -> str:
     return "\n\n".join(part for part in parts if part)
 
 
+def _functions_of_torch() -> Any:
+    """The class whose functions those of torch are."""
+    return sys.modules["mindtorch_v2"]._C._VariableFunctionsClass
+
+
 class Description(_C.OpDescription):
     """What the ops of the table show of themselves."""
 
@@ -189,6 +194,26 @@ class Description(_C.OpDescription):
 
     def overload_of_call(self, op: Any, row: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
         return overloads.overload_of_call(op.name, row.names, args, kwargs)
+
+    def call_error(self, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any], method: bool) -> TypeError:
+        return call_errors.call_error(op, args, kwargs, method)
+
+    def is_of_layers(self, op: Any) -> bool:
+        torch = sys.modules["mindtorch_v2"]
+        name = op.name
+        return vars(_C._nn).get(name) is op and vars(torch).get(name) is not op
+
+    def shown(self, op: Any) -> str:
+        owner = _functions_of_torch()
+        place = f"method {op.name} of type object at {id(owner):#x}" if vars(owner).get(op.name) is op else f"function {op.name}"
+        return f"<built-in {place}>"
+
+    def reduced(self, op: Any) -> Any:
+        """As PyTorch pickles its functions, so that either library reads the other's."""
+        name, owner = op.name, _functions_of_torch()
+        if self.is_of_layers(op):
+            return name
+        return (getattr, (owner, name)) if vars(owner).get(name) is op else None
 
     def function_schema(self, text: str) -> FunctionSchema:
         return FunctionSchema(text)

@@ -6,6 +6,7 @@ from functools import lru_cache
 from typing import Any
 
 from mindtorch_v2._ops.table import ops, publish_plain
+from mindtorch_v2._ops.view import check_tensors
 from mindtorch_v2._tensor import Tensor
 
 
@@ -150,9 +151,7 @@ def einsum(equation: Any = None, *operands: Any) -> Tensor:
     equation, *tensors = _spread(equation, *operands)
     if not tensors:
         raise RuntimeError("einsum(): must provide at least one operand")
-    for i, x in enumerate(tensors):
-        if not isinstance(x, Tensor):
-            raise TypeError(f"expected Tensor as element {i} in argument 1, but got {type(x).__name__}")
+    check_tensors(tensors, 1)
     labels, out = _parse(equation, tuple([x.dim() for x in tensors]))
     items = [_diagonals(x, ls, i) for i, (x, ls) in enumerate(zip(tensors, labels))]
     x, have = items[0]

@@ -48,6 +48,13 @@ def bilinear(row: Any, slots: tuple, tangents: list[Any], result: Any) -> Any:
     return total
 
 
+def likelihood(row: Any, slots: tuple, tangents: list[Any], result: Any) -> Any:
+    """A loss that is linear in its first tensor: weights have no gradient, and neither has their sum."""
+    if tangents[0] is None:
+        return None, None
+    return _C._call_bound(getattr(ops, row.name), row, (tangents[0], *slots[1:]))[0], None
+
+
 def constant(row: Any, slots: tuple, tangents: list[Any], result: Any) -> tuple[None]:
     """A new tensor that takes only its shape, dtype and device from another."""
     return (None,)

@@ -57,7 +57,7 @@ def _put_rule(self: Tensor, indices: Sequence[Tensor | None], values: Tensor, ac
                            f"{word(self.dtype)} for the destination and {word(values.dtype)} for the source.")
 
 
-op("index(Tensor self, Tensor?[] indices) -> Tensor",
+op("index(Tensor self, Tensor?[] indices) -> Tensor", format="[indices]",
    batch=batching_nn.indexed, forward=forward.linear, variants="", npu="aclnnIndex(self, indices, out)",
    rule=lambda self, indices: (_indexed_shape(self, indices), self.dtype),
    grad={"self": lambda g, self_shape, indices: g.new_zeros(self_shape).index_put(indices, g, True)})
@@ -107,6 +107,8 @@ def _index_put_(self: Tensor, indices: tuple[Tensor | None, ...], values: Tensor
     if values.dtype is not self.dtype and not accumulate and _fills(indices, values):
         core._check_fits(values.item(), self.dtype)
         values = values.to(self.dtype)
+    if self.is_meta and any(i is not None and i.is_meta and i.dtype is BOOL for i in indices):
+        return self                                  # how many values there are only the mask's values say
     plain, any_place = _plain_indices(self, indices)
     if any_place:
         return ops._index_put_list_(self, plain, values, accumulate)
@@ -253,8 +255,9 @@ def _index_reduce_rule(self: Tensor, dim: int, index: Tensor, source: Tensor, re
     if reduce not in _REDUCTIONS[1:]:
         raise RuntimeError(f"index_reduce(): Expected reduce to be one of prod, mean, amax or amin but got {reduce}.")
     _check_source("index_reduce_", self, dim, index, source)
+    _config.warn_once("index_reduce() is in beta and the API may change at any time.")
     if self.is_complex() or self.dtype._name == "bool":
-        raise NotImplementedError(f'"index_reduce" not implemented for \'{_C.TYPE_WORDS[self.dtype._id]}\'')
+        raise NotImplementedError(f'"index_func_" not implemented for \'{_C.TYPE_WORDS[self.dtype._id]}\'')
 
 
 class _Into:
@@ -451,7 +454,7 @@ def _index_fill_tensor(self: Tensor, dim: int, index: Tensor, value: Tensor) -> 
 
 
 op("index_fill.Scalar(Tensor self, int dim, Tensor index, Scalar value) -> Tensor",
-   batch=batching.along_index, out=False, copies_self=True,
+   batch=batching.along_index, out=False, copies_self=True, format="=self",
    rule=_index_fill_rule, guard="fill", npu="aclnnInplaceIndexFillTensor(out, dim, index, value)",
    grad={"self": lambda g, dim, index: g.index_fill(dim, index, 0)})
 
@@ -483,7 +486,7 @@ op("take(Tensor self, Tensor index) -> Tensor", lacks="complex32",
    batch=batching.take, rule=_take_rule, npu="aclnnTake(self, index, out)",
    grad={"self": lambda g, self_shape, index: g.new_zeros(self_shape).put(index, g, True)})
 op("_put(Tensor self, Tensor index, Tensor source, bool accumulate=False) -> Tensor", out=False,
-   copies_self=True, variants="", kernel="put",
+   copies_self=True, variants="", kernel="put", format="=self",
    rule=_put_flat_rule, npu="aclnnInplacePut(out, index, source, accumulate)",
    grad={"self": lambda g, index, accumulate: g if accumulate else g.put(index, ops.zeros_like(index, dtype=g.dtype)),
          "source": lambda g, index, source_shape: g.take(index).reshape(source_shape)})

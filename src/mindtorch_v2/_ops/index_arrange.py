@@ -47,7 +47,7 @@ op("flip(Tensor self, int[] dims) -> Tensor", lacks="complex32",
    batch=batching.flipped, forward=forward.linear, out=False, rule=_flip_rule, format="=self", npu="aclnnFlip(self, dims, out)",
    grad={"self": lambda g, dims: g.flip(dims)})
 op("roll(Tensor self, SymInt[1] shifts, int[1] dims=[]) -> Tensor",
-   batch=batching.rolled, forward=forward.linear, out=False, rule=_roll_rule, format="=self",
+   batch=batching.rolled, forward=forward.linear, out=False, rule=_roll_rule, format="self",
    npu="aclnnRoll(self, shifts, dims, out)", grad={"self": lambda g, shifts, dims: g.roll(_opposite(shifts), dims)})
 
 
@@ -132,7 +132,7 @@ op("_repeat_index(Tensor repeats, int output_size) -> Tensor", kernel="repeat_in
    npu="aclnnRepeatInterleaveTensor(repeats, output_size, out)")
 
 
-@composite("repeat_interleave.Tensor(Tensor repeats, *, int? output_size=None) -> Tensor", out=False)
+@composite("repeat_interleave.Tensor(Tensor repeats, *, int? output_size=None) -> Tensor", out=False, whole=True)
 def _repeat_index(repeats: Tensor, output_size: int | None) -> Tensor:
     """Items repeated one by one; of a single tensor, each index as often as it says."""
     if repeats.dtype is not INT64 and repeats.dtype is not INT32:

@@ -59,7 +59,7 @@ def widened(self: Tensor, mask: Tensor) -> Tensor:
 
 
 op("_masked_fill(Tensor self, Tensor mask, Scalar value) -> Tensor",
-   batch=batching.masked, kernel="masked_fill", copies_self=True, variants="",
+   batch=batching.masked, kernel="masked_fill", copies_self=True, variants="", format="=self",
    rule=_check_fill, npu="aclnnInplaceMaskedFillScalar(out, mask, value)",
    grad={"self": lambda g, mask: g.masked_fill(mask, 0)})
 
@@ -173,6 +173,8 @@ def _nonzero_static(self: Tensor, size: int, fill_value: int) -> Tensor:
     """As nonzero, cut or filled up to a number of rows."""
     if size < 0:
         raise RuntimeError("nonzero_static: 'size' must be an non-negative integer")
+    if self.is_meta:
+        return ops.empty((size, self.dim()), dtype=_C._dtype_named("int64"), device=self.device)
     found = ops._nonzero(self)[:size]
     if found.size(0) == size:
         return found.contiguous()

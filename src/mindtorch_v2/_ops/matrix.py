@@ -121,7 +121,9 @@ def _singular(A: Tensor) -> Any:
            out=casts("linalg.cond"))
 def _cond(self: Tensor, p: Any) -> Tensor:
     """How much the solution of a system with this matrix may magnify an error."""
-    if self.dim() < 2:
+    if isinstance(p, str):
+        check_square(self, f"linalg.cond(ord={p})")
+    elif self.dim() < 2:
         raise RuntimeError("linalg.cond: The input tensor must have at least 2 dimensions.")
     if p is None or p in (2, -2):
         S = ops.linalg_svdvals(self)
@@ -129,12 +131,11 @@ def _cond(self: Tensor, p: Any) -> Tensor:
             return S.new_zeros(S.shape[:-1])
         first, last = S.select(-1, 0), S.select(-1, -1)
         return last / first if p == -2 else first / last
-    if not isinstance(p, str) or p in ("fro", "nuc"):
-        check_square(self, f"linalg.cond(ord={p})")
     if p not in ("fro", "nuc") and (isinstance(p, str) or abs(p) not in (1, math.inf)):
         raise RuntimeError(f"linalg.cond got an invalid norm type: {p}")
     if self.numel() == 0:
         return ops.zeros(self.shape[:-2], dtype=real_dtype(self.dtype), device=self.device)
+    check_square(self, f"linalg.cond(ord={p})")
     if p == "nuc":
         S = ops.linalg_svdvals(self)
         return S.sum(-1) * S.reciprocal().sum(-1)
@@ -300,7 +301,7 @@ def _lstsq(self: Tensor, b: Tensor, rcond: float | None, driver: str | None) -> 
         raise RuntimeError(f"{name}: parameter `driver` should be one of (gels, gelsy, gelsd, gelss)")
     X, rank, values, info = ops._linalg_lstsq(self, rhs, driver, rcond)
     check_info(info, name)
-    full = driver == "gels" or (driver != "gelsy" and bool((rank == n).all()))
+    full = driver == "gels" or (driver != "gelsy" and bool((rank._of_all_samples() == n).all()))
     none = (X.real if X.is_complex() else X).reshape(-1).narrow(0, 0, 0)
     residuals = (ops.matmul(self, X) - rhs).abs().square().sum(-2) if m > n and full else none
     return X.squeeze(-1) if vector else X, residuals, rank, values
@@ -342,7 +343,7 @@ op("_matrix_exp(Tensor self) -> Tensor", out=False, variants="", whole=True, rul
    doc="linalg_matrix_exp() of a tensor whose class has the values.")
 
 
-@composite("linalg_matrix_exp(Tensor self) -> Tensor", out=False, variants="linalg")
+@composite("linalg_matrix_exp(Tensor self) -> Tensor", out=False, variants="linalg", autocast={"cpu": "widest"})
 def _matrix_exp(self: Tensor) -> Tensor:
     """e to the power of each matrix: Taylor's series of a scaled one, squared back."""
     check_square(self, "linalg.matrix_exp")

@@ -62,9 +62,9 @@ def _softplus_2(x: Tensor, beta: int, threshold: float) -> Tensor:
 
 
 # ---- one row a function ------------------------------------------------------------------------------------------
-# (name, parameters beside self, slope as g -> gradient, curve as the gradient of that to self, where the in-place form
-# is, aclnn's arguments). NAME_backward(grad_output, self, parameters) is a kernel of its own; torch's ops of that name take
-# other arguments in elu's and leaky_relu's case (backward.py).
+# (name, parameters beside self, slope as g -> gradient, curve as the gradient of that to self (None: it has none), where
+# the in-place form is, aclnn's arguments). NAME_backward(grad_output, self, parameters) is a kernel of its own; torch's ops
+# of that name take other arguments in elu's and leaky_relu's case (backward.py).
 for _name, _params, _slope, _curve, _inplace, _npu, _npu_back in (
     ("gelu", ", *, str approximate='none'",
      lambda g, self, approximate: ops.gelu_backward(g, self, approximate=approximate),
@@ -90,7 +90,7 @@ for _name, _params, _slope, _curve, _inplace, _npu, _npu_back in (
     ("hardswish", "", lambda g, self: ops.hardswish_backward(g, self),
      lambda g, grad_output, self: (g * grad_output / 3).masked_fill((self <= -3) | (self >= 3), 0), "nn",
      "Hardswish(self, out)", "HardswishBackward(grad_output, self, out)"),
-    ("hardsigmoid", "", lambda g, self: ops.hardsigmoid_backward(g, self), _flat, "nn",
+    ("hardsigmoid", "", lambda g, self: ops.hardsigmoid_backward(g, self), None, "nn",
      "Hardsigmoid(self, out)", "HardsigmoidBackward(grad_output, self, out)"),
     ("softplus", ", Scalar beta=1, Scalar threshold=20",
      lambda g, self, beta, threshold: ops.softplus_backward(g, self, beta, threshold),
@@ -102,10 +102,11 @@ for _name, _params, _slope, _curve, _inplace, _npu, _npu_back in (
 ):
     _own = "_" if _name in ("elu", "leaky_relu") else ""
     op(f"{_own}{_name}_backward(Tensor grad_output, Tensor self{_params}) -> Tensor", rule=binary, variants="",
-       inplace=False, kernel=f"{_name}_backward", npu="aclnn" + _npu_back, grad={"grad_output": _slope, "self": _curve})
+       inplace=False, kernel=f"{_name}_backward", npu="aclnn" + _npu_back,
+       grad={"grad_output": _slope, "self": _curve} if _curve is not None else None)
     op(f"{_name}(Tensor self{_params}) -> Tensor", rule=unary, variants="nn", inplace=_inplace, npu="aclnn" + _npu,
        kernel="clamp" if _name == "hardtanh" else None, refuses=_NO_BOOL if _name == "hardtanh" else None,
-       grad={"self": _slope}, guard="result" if _name == "hardtanh" else None,
+       grad={"self": _slope, **({"complex": "silu"} if _name == "silu" else {})}, guard="result" if _name == "hardtanh" else None,
        autocast={"npu": "float32"} if _name == "softplus" else None)
 for _name, _text in (
     ("gelu", "x times the normal distribution's cumulative at x; approximate='tanh' for its approximation."),
@@ -260,6 +261,8 @@ _KINDS = {bool: "bool", int: "int64", float: "float64", complex: "complex128"}
 
 def _middle(lower: complex, upper: complex) -> float:
     """The slope without training: PyTorch adds the bounds as tensors of their own kinds, so that True and True are True."""
+    if isinstance(lower, float) and isinstance(upper, float):
+        return (lower + upper) / 2
     made = [ops.scalar_tensor(b, dtype=_C._dtype_named("uint64" if isinstance(b, int) and b >= 2**63 else _KINDS[type(b)]))
             for b in (lower, upper)]
     return ((made[0] + made[1]) / 2).item()

@@ -2,10 +2,13 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
-from mindtorch_v2 import _C
+from mindtorch_v2 import _C, _config
+from mindtorch_v2._ops import batching_nn
+from mindtorch_v2._ops.attention_ways import FLASH, choose, with_causal
 from mindtorch_v2._ops.table import Spec, composite, op, ops
 from mindtorch_v2._row import Npu
 from mindtorch_v2._tensor import Tensor
@@ -68,11 +71,11 @@ def _weights(query: Tensor, key: Tensor, attn_mask: Any, is_causal: bool, scale:
 _ATTENTION = "bool is_causal{}, *, float? scale=None, bool enable_gqa=False) -> "
 op("_attention_backward(Tensor grad_out, Tensor query, Tensor key, Tensor value, Tensor? attn_mask, Tensor out, "
    "Tensor logsumexp, " + _ATTENTION.format("") + "(Tensor, Tensor, Tensor)", variants="",
-   kernel="scaled_dot_product_attention_backward",
+   kernel="scaled_dot_product_attention_backward", batch=batching_nn.attended,
    rule=lambda grad_out, query, key, value, *_: [(x.shape, x.dtype) for x in (query, key, value)])
 op("_attention(Tensor query, Tensor key, Tensor value, Tensor? attn_mask=None, float dropout_p=0.0, "
    + _ATTENTION.format("=False") + "(Tensor, Tensor)", variants="", kernel="scaled_dot_product_attention",
-   rule=_attention_rule, grad={"query, key, value":
+   batch=batching_nn.attended, rule=_attention_rule, grad={"query, key, value":
    lambda g, query, key, value, attn_mask, is_causal, scale, enable_gqa, result0, result1:
    _attention_grad(g, query, key, value, attn_mask, is_causal, scale, enable_gqa, result0, result1)})
 
@@ -165,7 +168,8 @@ def _native_multi_head_attention(query: Tensor, key: Tensor, value: Tensor, embe
     return ops.linear(out, proj_weight, proj_bias), weights.mean(1) if average_attn_weights else weights
 
 
-def _check_attention(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None, is_causal: bool) -> None:
+def _check_attention(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None, is_causal: bool,
+                     fused: bool) -> None:
     for name, x in (("query", query), ("key", key), ("value", value)):
         if x.dim() < 2:
             raise RuntimeError(f"Expected query, key, and value to all be  at least 2 dimensional, but got query.dim: "
@@ -176,7 +180,7 @@ def _check_attention(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tenso
     if not query.is_floating_point() and not query.is_complex():
         raise RuntimeError(f"expected scalar type Float but found {_C.TYPE_WORDS[query.dtype._id]}")
     if attn_mask is not None:
-        if is_causal:
+        if is_causal and not fused:
             raise RuntimeError("_scaled_dot_product_attention: Explicit attn_mask should not be set when "
                                "is_causal=True")
         if attn_mask.dtype is not _BOOL and attn_mask.dtype is not query.dtype and attn_mask.dtype is not _FLOAT32:
@@ -211,8 +215,14 @@ def _has_kernel(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | N
 def _scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None, dropout_p: float,
                                   is_causal: bool, scale: float | None, enable_gqa: bool) -> Tensor:
     """softmax(query key^T scale + mask) value; a bool mask says what takes part."""
-    _check_attention(query, key, value, attn_mask, is_causal)
-    if _has_kernel(query, key, value, attn_mask, dropout_p, enable_gqa):
+    fused = True
+    if query.is_cpu and query.numel() and key.numel() and (
+            is_causal and attn_mask is not None or not all(_config.attention_ways.values())):
+        fused = choose(query, key, value, attn_mask, dropout_p, enable_gqa) == FLASH
+    _check_attention(query, key, value, attn_mask, is_causal, fused and query.is_cpu)
+    if is_causal and attn_mask is not None:
+        attn_mask, is_causal = with_causal(attn_mask, query, key), False
+    if fused and _has_kernel(query, key, value, attn_mask, dropout_p, enable_gqa):
         if query.is_npu:
             return _flash(query, key, value, is_causal, scale)
         return ops._attention(query, key, value, attn_mask, 0.0, is_causal, scale=scale, enable_gqa=enable_gqa)[0]
@@ -240,9 +250,9 @@ def _attention_math(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor
     weights = _weights(query, key, attn_mask, is_causal, scale)
     if dropout_p > 0:
         if dropout_mask is not None:
-            weights = weights.masked_fill(~dropout_mask, 0) / (1 - dropout_p)
-        else:
-            weights = ops.dropout(weights, dropout_p, True)
+            warnings.warn("Dropout mask should only be used for testing purposes.", stacklevel=2)
+            return ops.matmul(weights.masked_fill(~dropout_mask, 0), value / (1 - dropout_p)), weights
+        weights = ops.dropout(weights, dropout_p, True)
     return ops.matmul(weights, value), weights
 
 

@@ -16,10 +16,18 @@ _CANN_FLOATS = tuple(_C._dtype_named(name) for name in ("float32", "float16", "b
 
 
 # ---- embedding -------------------------------------------------------------------------------------------------------
+_OLD_TYPES = frozenset("Float Double Half Byte Char Short Int Long".split())     # that torch says by the name of a Python type
+
+
+def _type_text(dtype: _C.dtype) -> str:
+    said = _C.TYPE_WORDS[dtype._id]
+    return f"torch.{said}Tensor" if said in _OLD_TYPES else f"CPU{said}Type"
+
+
 def _check_indices(name: str, indices: Tensor, number: int = 1) -> None:
     if indices.dtype not in (INT64, _INT32):
         raise RuntimeError(f"Expected tensor for argument #{number} 'indices' to have one of the following scalar "
-                           f"types: Long, Int; but got torch.{word(indices.dtype)}Tensor instead (while checking "
+                           f"types: Long, Int; but got {_type_text(indices.dtype)} instead (while checking "
                            f"arguments for {name})")
 
 
@@ -68,7 +76,7 @@ op("embedding(Tensor weight, Tensor indices, SymInt padding_idx=-1, bool scale_g
    batch=batching_nn.embedded, forward=forward.embedded, out=False, rule=_embedding_rule, variants="function",
    npu="aclnnEmbedding(weight, indices, out)",
    grad={"weight": lambda g, weight_shape, indices, padding_idx, scale_grad_by_freq, sparse:
-         _embedding_grad(g, weight_shape[0], indices, padding_idx, scale_grad_by_freq, sparse)},
+         _embedding_grad(g, weight_shape[0], indices, padding_idx, scale_grad_by_freq, sparse), "complex": "embedding"},
    doc="The rows of weight that the indices name.")
 
 

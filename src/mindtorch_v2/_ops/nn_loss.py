@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from mindtorch_v2 import _C
-from mindtorch_v2._ops import batching_nn
+from mindtorch_v2._ops import batching_nn, forward
 from mindtorch_v2._ops.infer import binary, unary
 from mindtorch_v2._ops.reduce import INT64, is_float, word
 from mindtorch_v2._ops.table import Spec, composite, op, ops
@@ -354,7 +354,7 @@ for _name, _camel, _rule, _slope, _curve in (
        rule=lambda grad_output, self, *_: (self.shape, self.dtype), grad={"grad_output": _curve},
        npu=f"aclnn{_camel}Backward(grad_output, self, target, {_weight}, reduction, ignore_index, total_weight, out)")
     op(f"{_name}_forward({_NLL}) -> (Tensor output, Tensor total_weight)",
-       batch=batching_nn.likelihood, variants="", rule=_rule,
+       batch=batching_nn.likelihood, forward=forward.likelihood, variants="", rule=_rule,
        grad={"self": _slope, "weight": _name + "_forward"},
        npu=f"aclnn{_camel}(self, target, {_weight}, reduction, ignore_index, output, total_weight)")
     op(f"{_name}(Tensor self, Tensor target, Tensor? weight=None, int reduction=0, SymInt ignore_index=-100) -> Tensor",
@@ -446,7 +446,7 @@ op(f"_cross_entropy(Tensor self, Tensor target, Tensor? weight, {_CROSS}) -> (Te
 def _by_class(self: Tensor, target: Tensor, weight: Tensor | None, reduction: int, ignore_index: int,
               label_smoothing: float) -> Tensor:
     """Cross entropy of logits (N, C) or (C) against class indices."""
-    if not self.is_npu:
+    if not self.is_npu and (weight is None or weight._readable):       # weights of each sample's own have rules one by one
         return ops._cross_entropy(self, target, weight, reduction, ignore_index, label_smoothing)[0]
     logs = ops.log_softmax(self, -1)             # CANN has no single pass for it that all its devices know
     loss, total_weight = ops.nll_loss_forward(logs, target, weight, reduction, ignore_index)

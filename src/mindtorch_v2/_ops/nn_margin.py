@@ -33,8 +33,7 @@ def _cosine_similarity(x1: Tensor, x2: Tensor, dim: int, eps: float) -> Tensor:
 
 def _at_least(x: Tensor, eps: float) -> Tensor:
     """x, raised to eps where it is less; the gradient is that of x all the same, as in torch."""
-    value = x.detach()
-    return x + (value.clamp_min(eps) - value)
+    return x + (eps - x.detach()).clamp_min(0)      # nothing is added to infinity
 
 
 @composite("pairwise_distance(Tensor x1, Tensor x2, float p=2.0, float eps=1e-06, bool keepdim=False) -> Tensor",
@@ -60,6 +59,8 @@ def _check_cdist(x1: Tensor, x2: Tensor, p: float, compute_mode: str | None) -> 
         raise RuntimeError(f"cdist only supports at least 2D tensors, X{1 if which is x1 else 2} got: {which.dim()}D")
     _check_float("cdist", x1)
     _check_float("cdist", x2)
+    if x1.dtype is not x2.dtype:
+        raise RuntimeError(f"expected scalar type {_C.TYPE_WORDS[x1.dtype._id]} but found {_C.TYPE_WORDS[x2.dtype._id]}")
     if x1.size(-1) != x2.size(-1):
         raise RuntimeError(f"X1 and X2 must have the same number of columns. X1: {x1.size(-1)} X2: {x2.size(-1)}")
     if not p >= 0:                               # nor NaN

@@ -36,6 +36,11 @@ def _normal_grad(h: Tensor, normal: Tensor, rstd: Tensor, dims: tuple[int, ...])
     return rstd * (h - h.mean(dims, True) - normal * (h * normal).mean(dims, True))
 
 
+def _has_kernel(*tensors: Tensor | None) -> bool:
+    """Whether a kernel gives the gradient: of tensors with memory, where no graph of it is wanted."""
+    return not _C._is_grad_enabled() and all(t is None or t._readable for t in tensors)
+
+
 def _fit_sum(x: Tensor, shape: Sequence[int]) -> Tensor:
     return x.sum_to_size(shape) if tuple(x.shape) != tuple(shape) else x
 
@@ -49,7 +54,7 @@ def _stats_shape(input: Tensor, n: int) -> tuple[int, ...]:
 def _layer_grad(g: Tensor, input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None, bias: Tensor | None,
                 eps: float, mean: Tensor, rstd: Tensor,
                 needs: tuple[bool, ...]) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    if not _C._is_grad_enabled() and g._readable:
+    if _has_kernel(g, input, weight):
         return ops.native_layer_norm_backward(g, input, normalized_shape, mean, rstd, weight, bias, needs)
     dims = tuple(range(input.dim() - len(normalized_shape), input.dim()))
     normal, scale = _whitened(input, dims, eps)
@@ -98,7 +103,7 @@ def _rms_rule(input: Tensor, normalized_shape: tuple[int, ...], weight: Tensor |
 
 def _rms_grad(g: Tensor, input: Tensor, normalized_shape: tuple[int, ...], weight: Tensor | None, eps: float | None,
               rstd: Tensor, needs: tuple[bool, ...]) -> tuple[Tensor, Tensor | None]:
-    if not _C._is_grad_enabled() and g._readable:
+    if _has_kernel(g, input, weight):
         return ops._fused_rms_norm_backward(g, input, normalized_shape, rstd, weight, needs)
     dims = tuple(range(input.dim() - len(normalized_shape), input.dim()))
     if eps is None:
@@ -152,7 +157,7 @@ def _group_rule(input: Tensor, weight: Tensor | None, bias: Tensor | None, N: in
 
 def _group_grad(g: Tensor, input: Tensor, weight: Tensor | None, N: int, C: int, HxW: int, group: int, eps: float,
                 mean: Tensor, rstd: Tensor, needs: tuple[bool, ...]) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    if not _C._is_grad_enabled() and g._readable:
+    if _has_kernel(g, input, weight):
         return ops.native_group_norm_backward(g, input, mean, rstd, weight, N, C, HxW, group, needs)
     normal, scale = _whitened(input.reshape(N, group, C // group * HxW), (2,), eps)
     by_channel, normal_c = g.reshape(N, C, HxW), normal.reshape(N, C, HxW)

@@ -246,7 +246,7 @@ def _adaptive_shape(name: str, self: Tensor, n: int, output_size: Any) -> tuple[
         told = f"{name}(): Expected {n + 1}D or {n + 2}D tensor, but got:" if "max" in name else \
             f"{name}(): Expected {n + 1}D or {n + 2}D tensor, but got"
         raise RuntimeError(f"{told} {list(self.shape)}")
-    for d in range(self.dim() - n - ("max" in name), self.dim()):
+    for d in range(1 if n == 3 and "avg" in name else self.dim() - n - ("max" in name), self.dim()):
         if self.size(d) == 0:
             raise RuntimeError(f"{name}(): Expected input to have non-zero size for non-batch dimensions, but input has "
                                f"sizes {list(self.shape)} with dimension {d} being empty")
@@ -365,7 +365,7 @@ def _unpool(name: str, self: Tensor, indices: Tensor, output_size: list[int], n:
                            f"{'x'.join(map(str, output_size))})")
     whole = self.new_zeros((*self.shape[:-n], items))
     made = whole.scatter(-1, flat, self.flatten(-n)).reshape(shape)
-    return made.contiguous(memory_format=_C._suggested_format(self)) if n == 2 else made
+    return made.contiguous(memory_format=_C._suggested_format(self)) if n == 2 and self._readable else made
 
 
 # CANN's ops look at no index, as torch's on a device.

@@ -6,6 +6,7 @@ from typing import Any
 
 from mindtorch_v2 import _C
 from mindtorch_v2._ops import batching_nn, forward
+from mindtorch_v2._ops.grid_curve import sampled_twice
 from mindtorch_v2._ops.reduce import word
 from mindtorch_v2._ops.table import Spec, composite, op, ops
 from mindtorch_v2._tensor import Tensor
@@ -27,6 +28,9 @@ def _grid_row(n: int) -> None:
        "-> (Tensor, Tensor)", variants="", batch=batching_nn.folded(n + 1, "grad_output", "input", "grid"),
        rule=lambda grad_output, input, grid, mode, padding, align, mask:
        [(input.shape, input.dtype) if mask[0] else None, (grid.shape, grid.dtype) if mask[1] else None],
+       grad={"grad_output, input, grid":
+             lambda gs, grad_output, input, grid, interpolation_mode, padding_mode, align_corners, needs:
+             sampled_twice(gs, grad_output, input, grid, interpolation_mode, padding_mode, align_corners, needs)},
        npu=f"aclnnGridSampler{n}DBackward(grad_output, input, grid, {order}, output_mask, out0, out1)")
     op(f"{name}(Tensor input, Tensor grid, {arguments}) -> Tensor",
        forward=forward.refused(name),

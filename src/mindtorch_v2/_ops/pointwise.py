@@ -244,7 +244,9 @@ for _name in ("floor", "ceil", "trunc"):
     op(f"{_name}(Tensor self) -> Tensor", rule=unary, out=_SAME, npu=f"aclnn{_name.capitalize()}(self, out)",
        refuses={"complex": NotImplementedError(f"{_name} is not supported for complex inputs")},
        grad={"self": lambda g: ops.zeros_like(g)})
-op("round(Tensor self, *, int decimals=0) -> Tensor", rule=unary, out=_SAME,
+op("round(Tensor self) -> Tensor", rule=unary, out=_SAME,
+   npu="aclnnRound(self, out)", grad={"self": lambda g: ops.zeros_like(g)})
+op("round.decimals(Tensor self, *, int decimals) -> Tensor", rule=unary, out=_SAME, lacks="int",
    npu="aclnnRoundDecimals(self, decimals, out)", grad={"self": lambda g: ops.zeros_like(g)})
 op("frac(Tensor self) -> Tensor", rule=unary, out=_SAME, npu="aclnnFrac(self, out)", grad={"self": lambda g: g})
 alias("fix", "trunc")
@@ -376,9 +378,9 @@ def _float_power_(self: Tensor, exponent: Tensor) -> Tensor:
 
 op("conj_physical(Tensor self) -> Tensor", rule=unary, out=_SAME, grad={"self": lambda g: conj(g)})
 op("nan_to_num(Tensor self, float? nan=None, float? posinf=None, float? neginf=None) -> Tensor",
-   lacks="complex", rule=unary, out="nan_to_num: dtype of out: {out} should be same as input: {result}",
+   lacks="complex32", rule=unary, out="nan_to_num: dtype of out: {out} should be same as input: {result}",
    npu="aclnnNanToNum(self, nan, posinf, neginf, out)",
-   grad={"self": lambda g, self: g * (self.isfinite())})
+   grad={"self": lambda g, self: g * (self.isfinite()), "complex": "nan_to_num"})
 op("logit(Tensor self, float? eps=None) -> Tensor", rule=unary_float, npu="aclnnLogit(self, eps=-1.0, out)",
    grad={"self": lambda g, self, eps: ops.logit_backward(g, self, eps)})
 
@@ -499,7 +501,8 @@ def _clamp(self: Any, min: Any, max: Any) -> Tensor:
     if not hasattr(min, "dtype") and not hasattr(max, "dtype"):
         if not self.is_floating_point():
             for v in (min, max):
-                self = self if v is None else self.to(ops.result_type(self, v))
+                if v is not None and (type(v) is not int or self.dtype._name == "bool"):  # of integers an int keeps the dtype
+                    self = self.to(ops.result_type(self, v))
             if self.is_complex():
                 raise NotImplementedError("clamp is not supported for complex types")
         return ops._clamp_number(self, min, max)

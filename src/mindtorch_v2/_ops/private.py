@@ -32,6 +32,16 @@ def _is_any_true(self: Tensor) -> Tensor:
 
 op("_shape_as_tensor(Tensor self) -> Tensor", variants="function", out=False,
    body=lambda self: self.new_tensor(list(self.shape), dtype=_INT64, device="cpu"), doc="The sizes as an int64 tensor.")
+# What a record of a program names, and what views of the core are made of.
+op("_unsafe_view(Tensor self, SymInt[] size) -> Tensor", out=False, body=lambda self, size: self.view(size),
+   doc="view, of a tensor that nothing else looks at.")
+op("_reshape_alias(Tensor(a) self, SymInt[] size, SymInt[] stride) -> Tensor(a)", variants="function", out=False,
+   body=lambda self, size, stride: self.as_strided(size, stride), doc="A view in the given geometry.")
+op("lift(Tensor self) -> Tensor", variants="", out=False, body=lambda self: self, doc="The tensor itself.")
+op("lift_fresh(Tensor(a) self) -> Tensor(a)", variants="", out=False, body=lambda self: self, doc="The tensor itself.")
+op("lift_fresh_copy(Tensor self) -> Tensor", variants="", out=False, body=lambda self: self.clone(), doc="A copy of the tensor.")
+op("is_same_size(Tensor self, Tensor other) -> bool", variants="", out=False,
+   body=lambda self, other: self.shape == other.shape, doc="Whether two tensors have the same shape.")
 op("_dim_arange(Tensor like, int dim) -> Tensor", variants="function", out=False,
    body=lambda like, dim: ops.arange(like.size(dim), dtype=_INT64, device=like.device),
    doc="The places along a dim.")
@@ -119,9 +129,7 @@ def _masked_softmax(self: Tensor, mask: Tensor, dim: int | None, mask_type: int 
     """softmax of the items that the mask leaves (where it is False); zeros elsewhere, NaN where it leaves none of a row."""
     if mask.dtype._name != "bool":
         raise RuntimeError("Mask should be a boolean tensor")
-    if mask_type is None:
-        raise RuntimeError("Mask Type should be defined")
-    if mask_type not in (0, 1, 2):
+    if mask_type not in (None, 0, 1, 2):
         raise RuntimeError(f"Mask Type should be 0 (src_mask), 1 (src_key_padding_mask), or 2 (default_mask), got {mask_type}")
     if mask_type == 0 and mask.dim() == 2 and self.dim() == 4:
         mask = mask.expand(self.shape)
@@ -211,3 +219,18 @@ op("_unique(Tensor self, bool sorted=True, bool return_inverse=False) -> (Tensor
 op("_is_zerotensor(Tensor self) -> bool", out=False, body=lambda self: False, doc="False: no tensor is zeros without memory.")
 op("dequantize(Tensor self) -> Tensor", out=False, body=lambda self: ops._to_copy(self, dtype=_C._dtype_named("float32"))
    if self.dtype is not _C._dtype_named("float32") else self, doc="The tensor as float32.")
+
+
+# ---- ops that torch has so that its dispatcher can be tried -------------------------------------------------------------
+op("_test_functorch_fallback(Tensor self, Tensor other) -> Tensor", variants="function", out=False,
+   rule=lambda self, other: (self.shape, self.dtype), kernel=lambda outs, args: outs[0].copy_(args[0]), grad={},
+   doc="A copy of self, which vmap makes sample by sample.")
+op("_test_autograd_multiple_dispatch.fullcoverage(Tensor self) -> Tensor", variants="function",
+   rule=lambda self: (self.shape, self.dtype), kernel=lambda outs, args: outs[0].copy_(args[0]),
+   grad={"self": lambda g, self_shape: g.expand(self_shape) + 1}, doc="A copy of self, with a gradient of its own.")
+op("_test_autograd_multiple_dispatch.ntonly(Tensor self, bool b) -> Tensor", variants="function", out=False,
+   body=lambda self, b: self.clone(), doc="A copy of self.")
+op("_test_autograd_multiple_dispatch_view(Tensor(a) self) -> Tensor(a)", variants="function", out=False,
+   body=lambda self: self.view(-1), doc="A view of self with one dim.")
+op("_test_autograd_multiple_dispatch_view_copy(Tensor self) -> Tensor", variants="function",
+   body=lambda self: self.view(-1).clone(), doc="A copy of self with one dim.")

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -27,7 +28,7 @@ def _floating(self: Tensor, name: str) -> None:
 def _continuous(self: Tensor, name: str) -> None:
     if not self.is_floating_point():
         raise RuntimeError(f"{name} distribution is a continuous probability distribution. dtype must be a floating point but "
-                           f"you specified {_C.TYPE_WORDS[self.dtype._id]}")
+                           f"you specified {_C._cpp_name(self.dtype) if name == 'Cauchy' else _C.TYPE_WORDS[self.dtype._id]}")
 
 
 # ---- in place -----------------------------------------------------------------------------------------------------
@@ -101,6 +102,20 @@ _LIMITS = {"bool": (0, 1, "bool"), "uint8": (0, 255, "unsigned char"), "int8": (
            "int16": (-2**15, 2**15 - 1, "short"), "int32": (-2**31, 2**31 - 1, "int"), "float16": (-65504, 65504, "c10::Half")}
 
 
+# float dtypes: up to which power of two all integers are items, and torch's names
+_EXACT = {"float16": (11, "c10::Half"), "bfloat16": (8, "c10::BFloat16"), "float32": (24, "float"), "float64": (53, "double")}
+
+
+def _warn_of_gaps(self: Tensor, low: int, high: int) -> None:
+    """Warns of bounds beyond which not all integers are items of a float dtype."""
+    digits, title = _EXACT[self.dtype._name]
+    for name, bound in (("from", low), ("to - 1", high - 1)):
+        if abs(bound) > 2**digits:
+            warnings.warn(f"{name} is out of bounds [-(2^{digits}), 2^{digits}]. Due to precision limitations {title} can support "
+                          "discrete uniform distribution only within this range. This warning will become an error in version 1.7 "
+                          "release, please fix the code in advance", stacklevel=3)
+
+
 def _range_rule(self: Tensor, low: int, high: int | None, generator: _C.GeneratorBase | None) -> None:
     if high is not None and low >= high:
         raise RuntimeError(f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}")
@@ -111,6 +126,8 @@ def _range_rule(self: Tensor, low: int, high: int | None, generator: _C.Generato
         for name, bound in (("from", low), ("to - 1", high - 1)):
             if not least <= bound <= most:
                 raise RuntimeError(f"{name} is out of bounds for {title}")
+    if high is not None and self.dtype._name in _EXACT and not (self.dtype._name == "float16" and max(-low, high - 1) > 65504):
+        _warn_of_gaps(self, low, high)
 
 
 op("random_.from(Tensor(a!) self, int from, int? to, *, Generator? generator=None) -> Tensor(a!)",
@@ -146,6 +163,7 @@ def _bernoulli_into(self: Any, p: Any, generator: _C.GeneratorBase | None) -> Te
     """Ones with probability p, a number or a tensor of probabilities; zeros otherwise."""
     if not hasattr(p, "dtype"):
         return ops._bernoulli_scalar_(self, float(p), generator=generator)
+    _floating(p, "bernoulli_tensor_cpu_p_")
     if not self.numel():
         return self
     order = sorted(range(self.dim()), key=lambda d: -self.stride(d))       # numbers are drawn in the order of memory
@@ -159,7 +177,7 @@ op("bernoulli_(Tensor(a!) self, Tensor p=0.5, *, Generator? generator=None) -> T
 
 
 def _check_probabilities(self: Tensor) -> None:
-    _floating(self, "bernoulli")
+    _floating(self, "bernoulli_tensor_cpu_p_")
     # on an npu the look would make us wait
     if self.is_cpu and self.numel() and self._readable and not bool(((self >= 0) & (self <= 1)).all()):
         raise RuntimeError("Expected p_in >= 0 && p_in <= 1 to be true, but got false.  "
@@ -283,6 +301,8 @@ def _randperm(n: int, generator: _C.GeneratorBase | None, dtype: _C.dtype | None
         raise RuntimeError(f"Trying to create tensor with negative dimension {n}: [{n}]")
     if dtype is not None and dtype._name == "bool":
         raise NotImplementedError("\"randperm\" not implemented for 'Bool'")
+    if dtype is not None and dtype.is_complex:
+        raise NotImplementedError(f"\"randperm\" not implemented for '{_C.TYPE_WORDS[dtype._id]}'")
     made = ops.empty((n,), dtype=dtype or _C._dtype_named("int64"), device=device)
     return finish(ops._randperm_(made, n, generator=generator), requires_grad)
 

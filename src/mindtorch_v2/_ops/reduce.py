@@ -10,6 +10,7 @@ from mindtorch_v2 import _C
 from mindtorch_v2._C import _core as core
 from mindtorch_v2._C._core import _grad_sum as spread
 from mindtorch_v2._ops import batching, forward, infer
+from mindtorch_v2._ops.call_errors import call_error
 from mindtorch_v2._ops.pointwise import conj
 from mindtorch_v2._ops.table import Spec, alias, composite, numbered, op, ops
 from mindtorch_v2._ops.view import _diagonal_grad, wrap
@@ -93,7 +94,7 @@ def in_out_dtype(name: str, floats: bool = False, needs_dim: bool = False) -> Ca
     def run(out: Tensor, *args: Any) -> Tensor:
         *given, dtype = args
         if needs_dim and given[1] is None:
-            raise TypeError(f"{name}() received an invalid combination of arguments: out= goes with a dim")
+            raise call_error(getattr(ops, name), (given[0],), {"out": out}, False)
         if dtype not in (None, out.dtype):
             raise RuntimeError(f"Expected out tensor to have dtype {core._c_word(dtype)}, but got {core._c_word(out.dtype)} "
                                "instead")
@@ -514,6 +515,8 @@ alias("special_logsumexp", "logsumexp", "special")
 
 
 # ---- questions ---------------------------------------------------------------------------------------------------
+op("_local_scalar_dense(Tensor self) -> Scalar", body=core._stored_item, variants="function", out=False, whole=True,
+   doc="The number in a tensor of one item: what item() is where dispatch modes or classes see it.")
 op("_equal(Tensor self, Tensor other) -> Tensor", rule=lambda self, other: ((), BOOL), kernel="equal", variants="",
    npu="aclnnEqual(self, other, out)")
 

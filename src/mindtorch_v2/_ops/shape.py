@@ -10,7 +10,7 @@ from typing import Any
 from mindtorch_v2 import _C
 from mindtorch_v2._ops import batching_nn, forward
 from mindtorch_v2._ops.table import Spec, alias, composite, op, ops, publish_plain
-from mindtorch_v2._ops.view import broadcast_shapes, check_parts, wrap
+from mindtorch_v2._ops.view import broadcast_shapes, check_parts, check_tensors, wrap
 from mindtorch_v2._shape import broadcast
 from mindtorch_v2._tensor import Tensor
 
@@ -25,8 +25,6 @@ def _cat_rule(tensors: tuple[Tensor, ...], dim: int) -> Spec:
     if not tensors:
         raise ValueError("torch.cat(): expected a non-empty list of Tensors")
     for i, t in enumerate(tensors):
-        if t is None:
-            raise TypeError(f"expected Tensor as element {i} in argument 0, but got None")
         if t.dim() == 0:
             raise RuntimeError(f"zero-dimensional tensor (at position {i}) cannot be concatenated")
     real = [t for t in tensors if not _is_legacy_empty(t)]
@@ -125,6 +123,7 @@ def _at_least(t: Any, rank: int) -> Any:
 def _at_least_function(rank: int) -> Callable[..., Any]:
     def at_least(*tensors: Tensor | list[Tensor]) -> Tensor | Sequence[Tensor | list[Tensor]]:
         items = tensors[0] if len(tensors) == 1 and isinstance(tensors[0], (tuple, list)) else tensors
+        check_tensors(items)
         found = tuple(_at_least(t, rank) for t in items)
         return found[0] if len(tensors) == 1 and not isinstance(tensors[0], (tuple, list)) else found
     at_least.__name__ = f"atleast_{rank}d"
@@ -173,9 +172,7 @@ def _column_stack(tensors: tuple[Tensor, ...]) -> Tensor:
 
 def block_diag(*tensors: Tensor) -> Tensor:
     """A matrix with the given matrices on its diagonal."""
-    for i, t in enumerate(tensors):
-        if not isinstance(t, _C.TensorBase):
-            raise TypeError(f"expected Tensor as element {i} in argument 0, but got {type(t).__name__}")
+    check_tensors(tensors)
     parts = [_at_least(t, 2) for t in tensors] or [ops.empty((1, 0))]
     for i, t in enumerate(parts):
         if t.dim() != 2:
@@ -409,12 +406,12 @@ def _broadcast_to(self: Tensor, size: tuple[int, ...]) -> Tensor:
 
 
 def broadcast_tensors(*tensors: Tensor) -> tuple[Tensor, ...]:
-    """Views of the tensors in their common shape."""
-    items = tensors[0] if len(tensors) == 1 and isinstance(tensors[0], (tuple, list)) else tensors
+    """Views of the tensors in their common shape; what has it already is the same tensor."""
+    check_tensors(tensors)
     shape: tuple[int, ...] = ()
-    for t in items:
+    for t in tensors:
         shape = broadcast(shape, t.shape)
-    return tuple(t.expand(shape) for t in items)
+    return tuple(t if t.shape == shape else t.expand(shape) for t in tensors)
 
 
 def meshgrid(*tensors: Any, indexing: str | None = None) -> tuple[Tensor, ...]:
@@ -422,6 +419,7 @@ def meshgrid(*tensors: Any, indexing: str | None = None) -> tuple[Tensor, ...]:
     items = tensors[0] if len(tensors) == 1 and isinstance(tensors[0], (tuple, list)) else tensors
     if not items:
         raise RuntimeError("meshgrid expects a non-empty TensorList")
+    check_tensors(items)
     for t in items:
         if t.dim() > 1:
             raise RuntimeError(f"torch.meshgrid: Expected 0D or 1D tensor in the tensor list but got: {t}")
@@ -442,6 +440,7 @@ def meshgrid(*tensors: Any, indexing: str | None = None) -> tuple[Tensor, ...]:
 
 def cartesian_prod(*tensors: Tensor) -> Tensor:
     """Every combination of items of 1-D tensors, a row each."""
+    check_tensors(tensors)
     for t in tensors:
         if t.dim() != 1:
             raise RuntimeError(f"Expect a 1D vector, but got shape {list(t.shape)}")

@@ -5,7 +5,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from mindtorch_v2 import _C
+from mindtorch_v2 import _C, _config
 from mindtorch_v2._ops import batching, batching_nn, forward
 from mindtorch_v2._ops.index import INT32
 from mindtorch_v2._ops.reduce import (
@@ -141,6 +141,7 @@ op("_unique2(Tensor self, bool sorted=True, bool return_inverse=False, bool retu
 op("_unique_runs(Tensor self, bool return_inverse=False, bool return_counts=False) -> (Tensor, Tensor, Tensor)",
    variants="")
 op("_unique_slices(Tensor self, int dim, bool consecutive) -> (Tensor, Tensor, Tensor)", variants="")  # on the npu only
+op("_order_rows(Tensor self) -> Tensor", variants="", rule=lambda self: ((self.size(0),), INT64))
 
 
 def _wanted(found: tuple[Tensor, ...], return_inverse: bool, return_counts: bool) -> Tensor | tuple[Tensor, ...]:
@@ -206,7 +207,8 @@ def _runs(self: Tensor, dim: int, rows: Tensor, order: Tensor | None) -> tuple[T
     counts = ops.cat([starts[1:], ops.full((1,), n, dtype=INT64, device=device)]) - starts
     inverse = place if order is None else ops.empty_like(place).scatter(0, order, place)
     first = starts if order is None else order.index_select(0, starts)
-    return self.index_select(dim, first) if self.dim() else self.reshape(1), inverse, counts
+    found = self.movedim(dim, 0).index_select(0, first).movedim(0, dim) if self.dim() else self.reshape(1)
+    return found, inverse, counts
 
 
 @composite("unique_dim(Tensor self, int dim, bool sorted=True, bool return_inverse=False, bool return_counts=False) "
@@ -217,10 +219,7 @@ def _unique_dim(self: Tensor, dim: int, sorted: bool, return_inverse: bool,
     if _has_slices(self):
         return ops._unique_slices(self.detach(), wrap(dim, self.dim()), False)
     rows = _slices(self, dim)
-    order = ops.arange(rows.size(0), device=self.device)
-    for column in range(rows.size(1) - 1, -1, -1):
-        keys = rows.select(1, column).index_select(0, order)
-        order = order.index_select(0, ops.sort(keys, 0, stable=True)[1])
+    order = ops._order_rows(rows) if rows.numel() else ops.arange(rows.size(0), device=self.device)
     return _runs(self, dim, rows.index_select(0, order), order)
 
 
@@ -233,6 +232,11 @@ op("_searchsorted(Tensor sorted_sequence, Tensor values, Tensor? sorter, bool ri
 
 
 def _search(sequence: Tensor, values: Tensor, sorter: Tensor | None, right: bool, out_int32: bool) -> Tensor:
+    for name, tensor in (("boundary", sequence), ("input value", values), ("sorter", sorter)):
+        if tensor is not None and not tensor.is_contiguous():
+            _config.warn_once(f"torch.searchsorted(): {name} tensor is non-contiguous, this will lower the performance due to "
+                              f"extra data copy when converting non-contiguous tensor to contiguous, please use contiguous {name} "
+                              "tensor if possible. This message will only appear once per program.")
     for tensor in (sequence, values):
         refuse_complex("searchsorted_out_cpu", tensor)
     if sequence.dtype is not values.dtype:

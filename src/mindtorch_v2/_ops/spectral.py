@@ -45,10 +45,11 @@ def _rows(x: Tensor) -> Tensor:
 # ---- QR ------------------------------------------------------------------------------------------
 def _qr_rule(A: Tensor, mode: str) -> Sequence[Spec]:
     check_matrix(A, "linalg.qr")
-    check_float(A, "linalg.qr", False, "geqrf_cpu")
+    check_float(A, "linalg.qr")
     if mode not in ("reduced", "r", "complete"):
         raise RuntimeError(f"qr received unrecognized mode '{mode}' but expected one of 'reduced' (default), 'r', or "
                            "'complete'")
+    check_float(A, "linalg.qr", False, "geqrf_cpu")
     *batch, m, n = A.shape
     k = m if mode == "complete" else min(m, n)
     return [((*batch, m, k) if mode != "r" else (0,), A.dtype), ((*batch, k, n), A.dtype)]
@@ -147,7 +148,7 @@ op("_householder_product(Tensor input, Tensor tau) -> Tensor",
            variants="linalg", out=casts("torch.linalg.householder_product"))
 def _householder_product(input: Tensor, tau: Tensor) -> Tensor:
     """The first columns of a product of Householder reflections."""
-    recorded = not (input._readable and tau._readable) or \
+    recorded = not (input._readable and tau._readable or input.is_meta) or \
         _C._is_grad_enabled() and (input.requires_grad or tau.requires_grad)
     if not recorded and not input.is_npu:                    # CANN has no kernel for it
         return ops._householder_product(input, tau)
@@ -179,6 +180,7 @@ def _ormqr(self: Tensor, input2: Tensor, input3: Tensor, left: bool, transpose: 
         raise RuntimeError(f"torch.ormqr: {side} must be equal to input.shape[-2]")
     if input2.size(-1) != min(input3.size(-2 if left else -1), self.size(-1)):
         raise RuntimeError("torch.ormqr: tau.shape[-1] must be equal to min(other.shape[-2], input.shape[-1])")
+    check_float(self, "torch.ormqr", False, "ormqr_cpu", True)
     k = input2.size(-1)
     x = input3 if left else _t(input3)
     transpose = transpose if left else not transpose
@@ -189,9 +191,9 @@ def _ormqr(self: Tensor, input2: Tensor, input3: Tensor, left: bool, transpose: 
 # ---- eigenvalues ---------------------------------------------------------------------------------
 def _eigh_rule(A: Tensor, UPLO: str, compute_v: bool) -> Sequence[Spec]:
     check_square(A, "linalg.eigh")
-    check_float(A, "linalg.eigh", False, "linalg_eigh_cpu", True)
     if UPLO.upper() not in ("L", "U"):
         raise RuntimeError(f"Expected UPLO argument to be 'L' or 'U', but got {UPLO}")
+    check_float(A, "linalg.eigh", False, "linalg_eigh_cpu", True)
     return [(tuple(A.shape[:-1]), real_dtype(A.dtype)), (tuple(A.shape) if compute_v else (0,), A.dtype),
             (tuple(A.shape[:-2]), INT32)]
 

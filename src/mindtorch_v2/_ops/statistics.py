@@ -38,9 +38,14 @@ def _check_quantile(self: Tensor, q: Any, interpolation: str) -> None:
         raise RuntimeError("quantile() q values must be in the range [0, 1]")
 
 
+_MOST_ITEMS = 2**24                         # of one row of a quantile, as in torch
+
+
 def _quantile_of(self: Tensor, q: Any, dim: int | None, keepdim: bool, interpolation: str, skip_nan: bool) -> Tensor:
     _check_quantile(self, q, interpolation)
     rank = self.dim()
+    if (self.numel() if dim is None or not rank else self.size(dim)) > _MOST_ITEMS:
+        raise RuntimeError("quantile() input tensor is too large")
     if dim is None:
         rows, left = self.reshape(-1), [1] * rank if keepdim else []
     else:
@@ -227,12 +232,12 @@ def _range_of(self: Tensor, range: Any) -> tuple[float, ...]:
             raise RuntimeError("torch.histogramdd: for a 1-dimensional histogram range should have 2 elements, but "
                                f"got {len(range)}")
         low, high = range
-    elif self.numel() == 0:
+    elif self.numel() == 0 or self.is_meta:
         low, high = 0.0, 1.0
     else:
         low, high = self.min().item(), self.max().item()
     if not (math.isfinite(low) and math.isfinite(high)):
-        raise RuntimeError(f"torch.histogramdd: dimension 0's range [{low}, {high}] is not finite")
+        raise RuntimeError(f"torch.histogramdd: dimension 0's range [{low:g}, {high:g}] is not finite")
     if low > high:
         raise RuntimeError(f"torch.histogramdd: min should not exceed max, but got min {low:g} max {high:g} for "
                            "dimension 0")
@@ -327,13 +332,15 @@ def _cov(self: Tensor, correction: int, fweights: Tensor | None, aweights: Tenso
         mean = (rows if is_float(rows.dtype) else rows.to(_C.get_default_dtype())).mean(1, True)
     else:
         total = weights.sum()
+        if weights._readable and not total:
+            raise RuntimeError("cov(): weights sum to zero, can't be normalized")
         mean = (rows * weights).sum(1, True) / total
     if weights is None or correction == 0 or aweights is None:
         norm = total - correction
     else:
         used = aweights if fweights is None else aweights * fweights
         norm = total - correction * (weights * aweights).sum() / used.sum()
-    if self._readable and norm <= 0:
+    if self._readable and getattr(norm, "_readable", True) and norm <= 0:
         warnings.warn("cov(): degrees of freedom is <= 0. Correction should be strictly less than the number of observations.",
                       stacklevel=2)
     if not hasattr(norm, "dtype"):

@@ -1,7 +1,9 @@
 """The op table: `op` and `composite` turn schema rows into ops. The rows live in the family files beside."""
 from __future__ import annotations
 
+import ast
 import functools
+import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -30,7 +32,8 @@ class Pointwise(str):
 
 _NODES = {                             # where torch counts otherwise than by the order of rows here, or splits ops otherwise
     "multilabel_margin_loss_forward": "MultilabelMarginLossBackward0",
-    "copy_": "CopyBackwards", "max": "MaxBackward1", "max.dim": "MaxBackward0", "min": "MinBackward1", "min.dim": "MinBackward0",
+    "copy_": "torch::autograd::CopyBackwards", "max": "MaxBackward1", "max.dim": "MaxBackward0", "min": "MinBackward1",
+    "min.dim": "MinBackward0",
     "median.dim": "MedianBackward1", "nanmedian.dim": "NanmedianBackward1", "lerp.Tensor": "LerpBackward1",
     "random_": "RandomBackward2", "random_.from": "RandomBackward0",
     "nll_loss_forward": "NllLossBackward0", "nll_loss2d_forward": "NllLoss2DBackward0", "_cross_entropy": "NllLossBackward0",
@@ -38,10 +41,26 @@ _NODES = {                             # where torch counts otherwise than by th
     "_clamp_max_tensor": "ClampMaxBackward1", "_square": "PowBackward0", "_div_trunc": "DivBackward1", "_div_floor": "DivBackward1",
     "_index_put_list_": "IndexPutBackward0", "_bag": "EmbeddingBagBackward0", "_smooth_l1": "SmoothL1LossBackward0",
     "_bce": "BinaryCrossEntropyBackward0", "_bce_logits": "BinaryCrossEntropyWithLogitsBackward0", "relu6": "HardtanhBackward0",
+    "_attention": "ScaledDotProductFlashAttentionForCpuBackward0",
     "_dropout": "MulBackward0", "_matrix_exp": "LinalgMatrixExpBackward0", "prelu": "PreluKernelBackward0",
     "_cdist_apart": "CdistBackward0", "_cdist_slopes": "CdistBackwardBackward0",
     "_pdist_apart": "PdistBackward0", "_pdist_slopes": "PdistBackwardBackward0",
 }
+
+
+def _read_shown() -> dict[str, tuple[str, dict[str, Any], bool]]:
+    """The lines of shown.txt: (op, further arguments, whether these are given by name)."""
+    found = {}
+    with open(os.path.join(os.path.dirname(__file__), "shown.txt"), encoding="utf-8") as file:   # pathlib costs 4 ms
+        for line in file:
+            if not line.startswith("#"):
+                part, name, *words = line.replace(": ", " ", 1).split()
+                pairs = [word.lstrip("*").split("=") for word in words]
+                found[part] = name, {key: ast.literal_eval(value) for key, value in pairs}, "*" in line
+    return found
+
+
+_SHOWN = _read_shown()
 
 
 def numbered(parameter: str) -> Callable[[Any], str]:
@@ -115,7 +134,7 @@ def op(schema: str, *, rule: Any = None, kernel: str | Callable[..., Any] | None
     node: a composite's formulas are its history, also where its parts compute it; its body gives new tensors.
     numbers: whether numbers may stand for tensors: True, "other": but not for the first, "all": for all at once."""
     # grad=None: recorded, and backward refuses; grad={}: the results have no history, as in torch; {"target": "name"}: refused
-    # in that op's name where the target needs a gradient
+    # in that op's name where the target needs a gradient, {"complex": "name"}: where numbers are complex
     parsed = parse(schema)
     npu = Npu(npu) if isinstance(npu, str) else npu
     if body and npu and rule is None:
@@ -126,6 +145,8 @@ def op(schema: str, *, rule: Any = None, kernel: str | Callable[..., Any] | None
     if lacks and not pointwise:
         body, rule = (_without(lacks, parsed.name, body), rule) if body else (body, _without(lacks, parsed.name, rule))
     mutates = bool(parsed.params and parsed.params[0].mutable)
+    shown = _SHOWN.get(parsed.name)
+    single = shown is not None and shown[0] == "="
     function = _C._define(
         parsed.name, parsed.overload, schema, [tuple(p) for p in parsed.params], parsed.returns,
         family=family, mode=str(rule) if pointwise else view or native, kernel=kernel,
@@ -137,7 +158,8 @@ def op(schema: str, *, rule: Any = None, kernel: str | Callable[..., Any] | None
         node_name=_node_name(parsed.name, parsed.overload, grad), several=several,
         out=out, guard=guard, batching=batch, forward=forward,
         refuses=dict(refuses) if refuses else None,
-        description=_DESCRIPTION, format=format, whole=whole, writes=writes, node=node,
+        description=_DESCRIPTION, format=format, writes=writes, node=node,
+        whole=whole or body is not None and single and "single", shown=None if single else shown,
         lacks=tuple(map(_C._dtype_named, _dtype_names(lacks))) if pointwise else (),
         autocast=dict.fromkeys(AUTOCAST_DEVICES, autocast) if isinstance(autocast, str) else autocast)
     if doc or body is not None:
@@ -188,7 +210,7 @@ def publish_plain(*given: Callable[..., Any]) -> None:
 
 
 def alias(name: str, target: str, variants: str = "function, method") -> None:
-    """A second name for an op, and for its in-place form when there is one."""
-    _publish(name, getattr(ops, target), variants)
+    """A function of its own that is an op by another name, and one for its in-place form when there is one."""
+    _publish(name, _C._alias_of(getattr(ops, target), name), variants)
     if hasattr(ops, target + "_") and not name.endswith("_") and variants not in ("linalg", "special", "fft"):
-        _publish(name + "_", getattr(ops, target + "_"), variants)
+        _publish(name + "_", _C._alias_of(getattr(ops, target + "_"), name + "_"), variants)

@@ -2,7 +2,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from mindtorch_v2 import _C
 from mindtorch_v2._ops import batching, batching_nn, forward
@@ -25,7 +26,6 @@ op("detach(Tensor(a) self) -> Tensor(a)", batch=batching.as_it_is, out=False, vi
 op("transpose(Tensor(a) self, int dim0, int dim1) -> Tensor(a)",
    batch=batching.transposed, out=False, view="transpose",
    grad={"self": lambda g, dim0, dim1: g.transpose(dim0, dim1)})
-alias("swapaxes", "transpose")
 alias("swapdims", "transpose")
 op("t(Tensor(a) self) -> Tensor(a)",
    batch=batching.matrix_transposed, out=False, view="t", grad={"self": lambda g: g.t()})
@@ -232,10 +232,23 @@ def _narrow(self: Tensor, dim: int, start: int, length: int) -> Tensor:
     return ops.slice(self, dim, start, start + length)
 
 
+def check_tensors(items: Iterable[Any], argument: int = 0) -> None:
+    """That the items of a list are tensors."""
+    for i, item in enumerate(items):
+        if not isinstance(item, _C.TensorBase):
+            raise TypeError(f"expected Tensor as element {i} in argument {argument}, but got {_C._said_type(item)}")
+
+
 def check_parts(name: str, count: int) -> None:
     """That so many views fit into memory: sizes of expanded tensors, and numbers of parts, may be anything."""
     if count * _VIEW_BYTES > _MEMORY:
         raise RuntimeError(f"[{name}] expected at most {_MEMORY // _VIEW_BYTES} parts, got {count}")
+
+
+@composite("swapaxes(Tensor(a) self, int axis0, int axis1) -> Tensor(a)", out=False)
+def _swapaxes(self: Tensor, axis0: int, axis1: int) -> Tensor:
+    """transpose(), with NumPy's names."""
+    return self.transpose(axis0, axis1)
 
 
 @composite("unbind(Tensor(a) self, int dim=0) -> Tensor(a)[]", out=False,

@@ -5,7 +5,42 @@ from enum import Enum
 from typing import Any
 
 import mindtorch_v2 as torch
+from mindtorch_v2._prims_common.layouts import (  # noqa: F401
+    apply_perm,
+    canonicalize_dim,
+    canonicalize_dims,
+    check_same_device,
+    check_same_dtype,
+    check_same_shape,
+    compute_elementwise_output_logical_to_physical_perm,
+    compute_elementwise_output_strides,
+    compute_reduction_output_shape,
+    compute_required_storage_length,
+    infer_size,
+    invert_perm,
+    is_channels_last_contiguous,
+    is_channels_last_contiguous_2d,
+    is_channels_last_contiguous_3d,
+    is_contiguous,
+    is_contiguous_for_memory_format,
+    is_cpu_scalar_tensor,
+    is_non_overlapping_and_dense_or_false,
+    is_same_shape,
+    is_valid_permutation,
+    make_channels_last_2d_strides_for,
+    make_channels_last_3d_strides_for,
+    make_channels_last_strides_for,
+    make_contiguous_strides_for,
+    reduction_dims,
+    suggest_memory_format,
+    validate_memory_format,
+    validate_shape,
+)
 
+Number = (bool, int, float, complex)
+NumberType = bool | int | float | complex
+IntLike, FloatLike = int, float
+TensorLike = TensorLikeType = torch.Tensor
 _COMPLEX_OF = {"bfloat16": "complex64", "float16": "complex64", "float32": "complex64", "float64": "complex128"}
 _REAL_OF = {"complex64": "float32", "complex128": "float64"}
 

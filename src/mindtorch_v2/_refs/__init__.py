@@ -10,7 +10,7 @@ import mindtorch_v2 as torch
 _facade, _methods = torch._facade, torch.Tensor
 _LISTED = {package: names.split() for package, _, names in (
     line.partition(":") for line in (Path(__file__).parent / "names.txt").read_text().splitlines()[1:])}
-_NAMES = {package: [name.removeprefix("-") for name in names] for package, names in _LISTED.items()}
+_NAMES = {package: [name.removeprefix("-") for name in names if name[0] != "+"] for package, names in _LISTED.items()}
 __all__ = _NAMES["_refs"]   # noqa: PLE0605
 _made: dict[tuple[str, str], Callable[..., Any]] = {}      # (package, name) -> a reference that is no function of torch's
 
@@ -95,7 +95,7 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
         "_refs.special": (special, "special_"), "_refs.nn.functional": (nn.functional, "")}
     found: dict[Any, Callable[..., Any]] = {}
     for package, (space, prefix) in spaces.items():
-        for name in _LISTED[package]:
+        for name in (listed.removeprefix("+") for listed in _LISTED[package]):
             packet: Any = getattr(torch.ops.aten, prefix + name, None)
             if name.startswith("-") or not hasattr(packet, "overloads"):
                 continue

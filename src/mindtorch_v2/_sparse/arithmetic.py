@@ -8,7 +8,7 @@ from typing import Any
 from mindtorch_v2 import _C
 from mindtorch_v2._C import TensorBase
 from mindtorch_v2._ops.table import composite, ops
-from mindtorch_v2._sparse.convert import coalesce, coalesced
+from mindtorch_v2._sparse.convert import coalesce, coalesced, compressed_to_coo
 from mindtorch_v2._sparse.pattern import COO, CSR, INT64, WORDS, Compressed, Coo, flat_keys, look_up
 from mindtorch_v2._sparse.tensor import (
     become,
@@ -150,7 +150,7 @@ def plus(self: Any, other: Any, alpha: Any = 1) -> Any:
     if not is_sparse(other):
         raise RuntimeError("add(sparse, dense) is not supported. Use add(dense, sparse) instead.")
     if other.layout is not COO:
-        raise RuntimeError(f"add: expected 'other' to be Sparse but got {WORDS[other.layout]}")
+        raise RuntimeError("memory format option is only supported by strided tensors")
     return add_coo(self, other, alpha)
 
 
@@ -330,7 +330,10 @@ def times(self: Any, other: Any) -> Any:
 
 @body(ops.mul_)
 def _mul_(self: Any, other: Any) -> Any:
-    product = (times if is_coo(self) or is_coo(other) else _mul_compressed)(self, other)
+    if not _is_scalar(other) and (is_sparse(self) or is_sparse(other)) and not is_coo(self):
+        if self.layout is not CSR and not is_coo(other):
+            raise RuntimeError("Expected result Tensor to be of format CSR")
+    product = (times if is_coo(self) or is_coo(other) and self.layout is not CSR else _mul_compressed)(self, other)
     if not is_sparse(self):
         return self.copy_(product.to_dense())
     check_inplace(self)
@@ -345,26 +348,26 @@ def _mul_compressed(self: Any, other: Any) -> Any:
     s, other = (self, other) if is_sparse(self) else (other, self)
     if _is_scalar(other):
         return _scaled(s, other)
-    pattern = s._pattern
+    _check_csr_product(self, s)
     if is_sparse(other):
-        if is_coo(other) and (s.layout is not CSR or s is not self):
-            raise RuntimeError("Expected result Tensor to be of format CSR")
-        other = other.to_sparse_csr() if is_coo(other) else other
-        if not pattern.same_places(other._pattern) and not _equal_places(pattern, other._pattern):
-            return _common(s, other)
-        return from_values(pattern, values_of(s) * values_of(other), "MulBackward0")
-    if pattern.blocked:
+        other = other if other.layout is CSR else compressed_to_coo(other).to_sparse_csr() if not is_coo(other) else \
+            other.to_sparse_csr()
+        if not s._pattern.same_places(other._pattern) and not _equal_places(s._pattern, other._pattern):
+            return times(s.to_sparse(), other.to_sparse()).to_sparse(layout=CSR)
+        return from_values(s._pattern, values_of(s) * values_of(other), "MulBackward0")
+    return from_values(s._pattern, values_of(s) * s._pattern.take(other.expand(s.shape)), "MulBackward0")
+
+
+def _check_csr_product(self: Any, s: Any) -> None:
+    """torch multiplies places of CSR tensors without batches only; s is the first operand that is sparse."""
+    if s is self and s._pattern.blocked:
         raise RuntimeError("empty_sparse_compressed expected sparse compressed (non-block) tensor layout but got "
-                           f"{WORDS[s.layout]}" if s is self else "Expected result Tensor to be of format CSR")
-    return from_values(pattern, values_of(s) * pattern.take(other.expand(s.shape)), "MulBackward0")
-
-
-def _common(a: Any, b: Any) -> Any:
-    """The product of two tensors of the same compressed layout at the places that both have."""
-    if a._pattern.blocked or a.layout is not b.layout:
-        raise RuntimeError("product of block tensors: they need the same indices and the same layout")
-    product = times(a.to_sparse(), b.to_sparse())
-    return product.to_sparse(layout=a.layout)
+                           f"{WORDS[s.layout]}")
+    if s.layout is not CSR or is_sparse(self) and s is not self:
+        raise RuntimeError("Expected result Tensor to be of format CSR")
+    if s._pattern.batch_dim:
+        raise RuntimeError("coo_to_sparse_csr: conversion from Sparse to SparseCsr for input tensors with sparse_dim()!=2 is not "
+                           "supported")
 
 
 @body(ops.div, of="coo")
@@ -444,6 +447,8 @@ def _copy_(self: Any, src: Any, non_blocking: bool = False) -> Any:
     if not is_sparse(self) or not is_sparse(src):
         raise RuntimeError(f"{ops.copy_.name}() between dense and sparse Tensors is not implemented! Found self type = "
                            f"{self.type()} and src type = {src.type() if isinstance(src, Tensor) else type(src)}")
+    if src.layout is not COO:
+        return _copy_compressed_(self, src)
     check_inplace(self)
     if tuple(self.shape) != tuple(src.shape):
         raise RuntimeError(f"copy_sparse_to_sparse_: expected self and src of the same size, got {list(self.shape)} and "
@@ -454,6 +459,8 @@ def _copy_(self: Any, src: Any, non_blocking: bool = False) -> Any:
 
 @body(ops.copy_, of="compressed")
 def _copy_compressed_(self: Any, src: Any, non_blocking: bool = False) -> Any:
+    if not is_sparse(self) or is_coo(self):
+        raise RuntimeError(f"copy_sparse_compressed_ expected sparse compressed tensor layout but got {WORDS[self.layout]}")
     if self.layout is not src.layout:
         raise RuntimeError("torch.copy_: copy of sparse compressed tensors having different layouts is not supported. self "
                            f"layout is {WORDS[self.layout]} and src layout is {WORDS[src.layout]}")

@@ -398,7 +398,10 @@ def _like(self: Any, dtype: Any = None, layout: Any = None, device: Any = None, 
           requires_grad: Any = False, memory_format: Any = None, *, name: str = "empty_like") -> Any:
     """empty_like and zeros_like: of the requested layout, with the same dims sparse."""
     layout, dtype, device = layout or self.layout, dtype or self.dtype, device or self.device
-    size = tuple(self.shape)
+    size, compressed = tuple(self.shape), is_sparse(self) and self.layout is not COO
+    if compressed and layout is not self.layout and (name == "empty_like" or layout is LAYOUTS["strided"]):
+        raise RuntimeError(f"empty_like with different sparse layout is not supported (self is {WORDS[self.layout]} but you "
+                           f"requested {WORDS[layout]})")
     if layout is LAYOUTS["strided"]:
         make_one = ops.zeros if name == "zeros_like" else ops.empty
         made = make_one(size, dtype=dtype, device=device)
@@ -408,19 +411,34 @@ def _like(self: Any, dtype: Any = None, layout: Any = None, device: Any = None, 
     if memory_format is not None:
         raise RuntimeError("memory format option is only supported by strided tensors")
     if not is_sparse(self):
-        if name == "empty_like" and layout is COO:
-            raise refusal("empty_strided", None)
-        return _factory(size, dtype, layout, device, None, requires_grad)
+        if name == "empty_like":
+            raise refusal("empty_strided", None, backend="SparseCPU" if layout is COO else "SparseCsrCPU")
+        if layout is COO:
+            return _factory(size, dtype, layout, device, None, requires_grad)
     if layout is COO:
         pattern = self._pattern
         sparse_dim = pattern.sparse_dim + (pattern.batch_dim if type(pattern) is Compressed else 0)
         return _empty_coo(size, dtype, device, bool(requires_grad), sparse_dim)
-    like = self._pattern
-    if type(like) is Compressed and like.blocked != (layout in (BSR, BSC)) or type(like) is Coo and like.sparse_dim < 2:
-        like = None
-    if like is None and self.dense_dim():
-        raise RuntimeError(f"{name}: a {WORDS[layout]} tensor like one with dense dims is not supported")
+    if compressed and name == "empty_like":
+        kept = self._pattern.with_parts(tuple(t.to(device, copy=True) for t in self._pattern.parts()))
+        return _requires(make(kept, ops.empty_like(self._dense, dtype=dtype, device=device)), bool(requires_grad))
+    like = self._pattern if is_sparse(self) else Coo(ops.empty((2, 0), dtype=INT64, device=device), size, True)
+    _check_like(like, layout, name)
     return _requires(empty_compressed(layout, size, dtype, device, like), bool(requires_grad))
+
+
+def _check_like(like: Any, layout: Any, name: str) -> None:
+    """Refuses what a compressed tensor like another, of this pattern, cannot have of it."""
+    if layout in (BSR, BSC) and not (type(like) is Compressed and like.blocked):
+        if name == "empty_like":
+            raise RuntimeError("empty_sparse_compressed expected sparse compressed (non-block) tensor layout but got "
+                               f"{WORDS[layout]}")
+        raise RuntimeError("sparse_compressed_tensor_with_dims: blocksize needs to be a tuple of size 2, but got 0")
+    if type(like) is Compressed and like.blocked and layout not in (BSR, BSC):
+        raise RuntimeError("sparse_compressed_tensor_with_dims: blocksize cannot be specified for non-block layout "
+                           f"{WORDS[layout]}")
+    if len(like.size) < 2 or type(like) is Coo and like.sparse_dim < 2:
+        raise RuntimeError(f"{name}: a {WORDS[layout]} tensor needs two sparse dims, got a size of {list(like.size)}")
 
 
 @body(ops.empty_like)

@@ -310,9 +310,16 @@ def to_layout(self: Any, layout: Any, blocksize: Any, dense_dim: int | None, nam
         prefix = "sparse_coo_to_sparse" if name == "to_sparse" else f"coo_{name}"
     if source is STRIDED and layout is not COO and layout is not STRIDED:
         return dense_to_compressed(self, layout, blocksize, dense_dim, prefix)
-    if blocksize is not None or layout not in (BSR, BSC) or source not in (BSR, BSC):
+    if source is layout is not COO or source is layout is STRIDED:
+        prefix = "to_sparse"
+    if name == "to_sparse" and source in (CSR, CSC) and layout in (BSR, BSC) and self._pattern.batch_dim:
+        raise RuntimeError(f"{prefix}: conversion from {WORDS[source]} to {WORDS[layout]} for batched inputs is not supported")
+    if name == "to_sparse" or blocksize is not None or layout not in (BSR, BSC) or source not in (BSR, BSC):
         _check_block(prefix, source, layout, blocksize)
     if layout is STRIDED:
+        if source is COO and self._pattern.sparse_dim != 2:
+            raise RuntimeError("sparse_coo_to_sparse: conversion from Sparse to Strided for input tensors with sparse_dim()!=2 is "
+                               "not supported")
         return self.to_dense()
     if source is STRIDED:
         return dense_to_coo(self, _sparse_dim(self, dense_dim))
@@ -449,10 +456,11 @@ def _sparse_mask_rows(self: Any, mask: Any) -> Any:
 
 @body("sparse_mask")
 def sparse_mask(self: Any, mask: Any) -> Any:
+    if is_sparse(self) and self.layout is not COO and (not is_sparse(mask) or mask.layout is COO):
+        raise RuntimeError("sparse_mask_sparse_compressed expects mask to have sparse compressed layout, got "
+                           f"{WORDS[mask.layout]}")
     if not is_sparse(mask):
         raise refusal("sparse_mask", self)
-    if is_sparse(self) and self.layout is not COO and mask.layout is COO:
-        raise RuntimeError("sparse_mask_sparse_compressed expects mask to have sparse compressed layout, got Sparse")
     if tuple(self.shape) != tuple(mask.shape):
         raise RuntimeError(f"sparse_mask(): operands have incompatible sizes; self has size {list(self.shape)} but mask has "
                            f"size {list(mask.shape)}")

@@ -178,6 +178,14 @@ def _select_compressed(self: Any, dim: int, index: int) -> Any:
         rest = tuple(n for d, n in enumerate(self.shape) if d != dim)
         made = Compressed(pattern.layout, compressed, plain, rest, pattern.blocksize)
         return from_values(made, values_of(self).select(dim, index), "SelectBackward0")
+    if dim >= pattern.batch_dim + 2:
+        size = self.shape[dim]
+        if not -size <= index < size:
+            raise IndexError(f"select(): index {index} out of range for tensor of size {list(self.shape)} at dimension {dim}")
+        rest = tuple(n for d, n in enumerate(self.shape) if d != dim)
+        made = Compressed(pattern.layout, pattern.compressed, pattern.plain, rest, pattern.blocksize)
+        values = values_of(self).select(dim - 1 + 2 * pattern.blocked, index)
+        return from_values(made, values, "SelectBackward0")
     if pattern.batch_dim:
         raise RuntimeError("select(): selecting sparse dimensions is not supported for batched sparse compressed tensors.")
     taken = select(compressed_to_coo(self), dim, index)

@@ -353,6 +353,9 @@ def answer(op: Any, row: Any, slots: tuple[Any, ...], out: Any) -> Any:
     if out is None and op.inplace_of is None or op.name in table and op.inplace_of is not None:
         return found(**arguments)
     target = slots[0] if out is None else out
+    if out is not None and _C._is_grad_enabled() and any(isinstance(t, TensorBase) and t.requires_grad for t in (*slots, out)):
+        raise RuntimeError(f"{op.name}(): functions with out=... arguments don't support automatic differentiation, but one of "
+                           "the arguments requires grad.")
     if by_values and not (is_sparse(target) and is_sparse(slots[0])):
         raise RuntimeError("Expected self.is_sparse() && result.is_sparse() to be true, but got false.  (Could this error "
                            "message be improved?  If so, please report an enhancement request to PyTorch.)")
@@ -363,7 +366,7 @@ def answer(op: Any, row: Any, slots: tuple[Any, ...], out: Any) -> Any:
     return become(target, found(**arguments), op.inplace_of is not None)
 
 
-# What torch computes item by item on sparse tensors; all of them give zero for zero. angle and nan_to_num: COO only.
+# What torch computes item by item on sparse tensors; all of them give zero for zero. nan_to_num: COO only; angle: not COO.
 _ON_VALUES = frozenset("""abs absolute angle asin arcsin asinh arcsinh atan arctan atanh arctanh ceil deg2rad erf erfinv expm1
     fix floor frac isinf isnan isneginf isposinf log1p nan_to_num rad2deg relu round sgn signbit sin sinh sqrt tan tanh
     threshold_backward trunc""".split()) | {ops.sign.name}
@@ -373,6 +376,8 @@ _COO_ONLY = frozenset(("nan_to_num",))
 def _keeps_zeros(op: Any, row: Any, slots: tuple[Any, ...]) -> bool:
     """Whether the values are all that an op changes."""
     name = op.name if op.inplace_of is None else op.inplace_of.name
+    if name == "angle" and is_coo(slots[0]) or name == "round" and row.overload_name:
+        return False
     return name in _ON_VALUES and (name not in _COO_ONLY or is_coo(slots[0]) or not is_sparse(slots[0]))
 
 
@@ -463,9 +468,9 @@ def backend_of(x: Any) -> str:
     return ("Sparse" if x.layout is COO else "SparseCsr" if is_sparse(x) else "") + word
 
 
-def refusal(name: str, x: Any, overload: str = "") -> NotImplementedError:
-    """torch's error for an op that a sparse tensor has not."""
-    backend = "SparseCPU" if x is None else backend_of(x)
+def refusal(name: str, x: Any, overload: str = "", backend: str = "SparseCPU") -> NotImplementedError:
+    """torch's error for an op that a sparse tensor has not; backend: where there is no tensor to say it."""
+    backend = backend if x is None else backend_of(x)
     full = f"{name}.{overload}" if overload else name
     return NotImplementedError(
         f"Could not run 'aten::{full}' with arguments from the '{backend}' backend. This could be because the operator "

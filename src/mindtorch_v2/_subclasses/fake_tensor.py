@@ -11,6 +11,7 @@ import mindtorch_v2 as torch
 _python_dispatch, _pytree = torch.utils._python_dispatch, torch.utils._pytree
 _Mode: Any = _python_dispatch.TorchDispatchMode
 _INDEX = torch.ops.aten.index.Tensor
+_NUMBER = torch.ops.aten._local_scalar_dense.default
 
 __all__ = ["DataDependentOutputException", "DynamicOutputShapeException", "FakeTensor", "FakeTensorMode",
            "UnsupportedFakeTensorException", "unset_fake_temporarily"]
@@ -128,6 +129,9 @@ class FakeTensorMode(_Mode):
 
     def dispatch(self, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
         """An op on meta; its results are where the arguments are."""
+        if func is _NUMBER and not isinstance(args[0], FakeTensor):      # what the program wrote is known
+            with _python_dispatch._disable_current_modes():
+                return func(*args)
         places: list[Any] = []
 
         def inner(x: Any) -> Any:
@@ -144,7 +148,7 @@ class FakeTensorMode(_Mode):
                 return self.from_tensor(x).elem
             return x
         with _python_dispatch._disable_current_modes():
-            if torch.Tag.data_dependent_output in func.tags or func.overloadpacket.__name__ == "_equal":
+            if torch.Tag.data_dependent_output in func.tags or func is _NUMBER or func.overloadpacket.__name__ == "_equal":
                 raise DataDependentOutputException(func)
             given, named = _pytree.tree_map(inner, args), _pytree.tree_map(inner, {k: v for k, v in kwargs.items()
                                                                                    if k != "out"})

@@ -118,8 +118,20 @@ def _current_level() -> int:
 
 
 def _level_of(x: Any) -> int:
-    """The level that a tensor belongs to, as far as it is the innermost or one of vmap's; else -1."""
+    """The level that a tensor belongs to, as far as it is the innermost or one of vmap's; -2: one that is closed; else -1."""
+    if _is_dead(x):
+        return -2
     return x.level.depth if type(x) is BatchedTensor else _depth() if _C._in_level(x) else -1
+
+
+def _is_dead(x: Any) -> bool:
+    """Whether a tensor has outlived the level that it was made in."""
+    return x.level not in _C._transforms() if type(x) is BatchedTensor else _C._core._outlived(x)
+
+
+def _dlevel(x: Any) -> int:
+    """The level that differentiates a tensor, 0 for none; -1: one that is closed."""
+    return -1 if _is_dead(x) else 0 if type(x) is BatchedTensor else max(_level_of(x), 0)
 
 
 def _is_batched(x: Any) -> bool:
@@ -127,9 +139,12 @@ def _is_batched(x: Any) -> bool:
 
 
 def _unwrapped(x: Any) -> Any:
-    if type(x) is not BatchedTensor:
+    """The value of a tensor of a level; where the level differentiates: without its history."""
+    if type(x) is BatchedTensor or type(x) is functional.FunctionalTensor:
+        return x.value
+    if not _C._in_level(x):
         raise RuntimeError("No wrappers present!")
-    return x.value
+    return x._fresh()
 
 
 def _value_of(x: Any, depth: int) -> tuple[Any, int | None]:
@@ -165,7 +180,8 @@ levels: Any = _facade.module(
     is_functorch_wrapped_tensor=lambda x: type(x) is BatchedTensor or _C._in_level(x),
     is_gradtrackingtensor=lambda x: type(x) is not BatchedTensor and _C._in_level(x),
     is_functionaltensor=lambda x: False, is_legacy_batchedtensor=lambda x: False,
-    get_dynamic_layer_stack_depth=_depth, is_dead_tensor_wrapper=lambda x: False, unwrap_if_dead=lambda x: x,
+    get_dynamic_layer_stack_depth=_depth, is_dead_tensor_wrapper=_is_dead, dlevel=_dlevel,
+    unwrap_if_dead=lambda x: x if not _is_dead(x) else x.value if type(x) is BatchedTensor else x._fresh(),
     get_single_level_autograd_function_allowed=lambda: False, get_inplace_requires_grad_allowed=lambda: False,
     _vmap_increment_nesting=_increment, _vmap_decrement_nesting=_decrement,
     _is_vmap_fallback_enabled=lambda: fallback.enabled,

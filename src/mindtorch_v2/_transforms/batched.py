@@ -1,6 +1,7 @@
 """vmap's levels: tensors that hold a whole batch and look like one sample, and the layer that computes with them."""
 from __future__ import annotations
 
+import textwrap
 import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -13,6 +14,7 @@ from mindtorch_v2._printing import in_levels
 from mindtorch_v2._shape import broadcast
 from mindtorch_v2._tensor import Tensor, _disabled_torch_function_impl
 from mindtorch_v2._transforms.mapped_function import mapped_function
+from mindtorch_v2._transforms.without_rule import refusal
 from mindtorch_v2.autograd.forward_ad import Level
 
 
@@ -55,7 +57,7 @@ class BatchedTensor(Tensor):
             "that yet, please file an issue at https://github.com/pytorch/pytorch/issues .")
 
     def __repr__(self, **kwargs: Any) -> str:   # type: ignore[override]
-        inner = "\n".join("    " + line for line in repr(self.value).split("\n"))
+        inner = textwrap.indent(repr(self.value), "    ")
         shown = f"BatchedTensor(lvl={self.level.depth}, bdim={0 if self.batched else None}, value=\n{inner}\n)"
         return in_levels(self, shown, self.level.depth)
 
@@ -76,7 +78,18 @@ class BatchedTensor(Tensor):
     def _unsupported(self, *args: Any, **kwargs: Any) -> Any:
         raise RuntimeError("vmap: a batched tensor has no memory of its own to set, resize or share")
 
-    resize_ = set_ = share_memory_ = _unsupported
+    set_ = share_memory_ = _unsupported
+
+    def resize_(self, *sizes: Any, memory_format: Any = None) -> BatchedTensor:
+        """Other sizes for every sample, in the memory of the whole batch."""
+        shape = tuple(sizes[0]) if len(sizes) == 1 and not isinstance(sizes[0], int) else sizes
+        if memory_format not in (None, _C._named_constant("contiguous_format")):
+            raise RuntimeError("resize_: batching rule only supports None or Contiguous MemoryFormat")
+        if not self.batched:
+            self._unsupported()
+        self.value.resize_((self.level.size, *shape))
+        _C._take_wrapper(self, self.level.wrap(self.value))
+        return self
 
     @property              # type: ignore[misc]
     def data(self) -> Any:
@@ -163,6 +176,7 @@ class Vmap(Level):
     def __init__(self, size: int, randomness: str = "error") -> None:
         self.size, self.randomness = size, randomness
         self.differentiated = False      # whether history is recorded below this level
+        self.answers = False             # whether it answers an op, with the fallback off
         self.depth = 1 + sum(t.is_level for t in _C._transforms()) + _C._level_count()
 
     # ---- tensors
@@ -270,7 +284,21 @@ class Vmap(Level):
         if out is not None:
             raise RuntimeError(f"Batching rule not implemented for aten::{_full_name(op, row, 'out')}; the fallback path doesn't "
                                "work on out= or view ops.")
+        if batch and not fallback.enabled:
+            return self._refusing(op, row, slots, values, flags)
         return self._answer(op, row, slots, values, flags, batch)
+
+    def _refusing(self, op: Any, row: Any, slots: tuple, values: list[Any], flags: list[Any]) -> Any:
+        """The answer while the fallback is off: none to an op that torch has no rule for; what such an op is made of here is
+        no question of its own."""
+        error = None if self.answers else refusal(op, row, slots)
+        if error is not None:
+            raise error
+        before, self.answers = self.answers, True
+        try:
+            return self._answer(op, row, slots, values, flags, True)
+        finally:
+            self.answers = before
 
     def _answer(self, op: Any, row: Any, slots: tuple, values: list[Any], flags: list[Any], batch: bool) -> Any:
         changes = op.inplace_of is not None or row.mutates

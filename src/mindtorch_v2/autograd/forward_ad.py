@@ -16,7 +16,14 @@ from mindtorch_v2._C import TensorBase, _op_named
 from mindtorch_v2._tensor import Tensor
 from mindtorch_v2.autograd.engine import grad as _gradients
 
+_storage_address = _C._storage_address
+
 __all__ = ["UnpackedDualTensor", "dual_level", "enter_dual_level", "exit_dual_level", "make_dual", "unpack_dual"]
+
+
+def _no_forward_out(op: Any) -> NotImplementedError:
+    return NotImplementedError(f"Trying to use forward AD with {op.name}_out that does not support it because it is an out= "
+                               "function")
 
 
 def not_implemented(name: str) -> NotImplementedError:
@@ -70,12 +77,13 @@ class Forward(Level):
     def interpose(self, op: Any, row: Any, slots: tuple, out: Any) -> Any:
         if not self.follows:
             return NotImplemented
+        if any(self.tangent(x) is not None for x in (out if type(out) is tuple else (out,))):
+            raise _no_forward_out(op)
         tangents = [tuple(self.tangent(t) for t in s) if type(s) is tuple else self.tangent(s) for s in slots]
         if not any(t is not None and (type(t) is not tuple or any(i is not None for i in t)) for t in tangents):
             return NotImplemented
         if out is not None:
-            raise NotImplementedError(f"Trying to use forward AD with {op.name}_out that does not support it because it is an "
-                                      "out= function")
+            raise _no_forward_out(op)
         if op.inplace_of is not None:
             return self._inside(lambda: slots[0].copy_(_C._call_bound(op.inplace_of, row, slots)))
         if row.is_composite and row.forward is None:
@@ -108,8 +116,9 @@ class Forward(Level):
             raise RuntimeError("Function's jvp returned an invalid number of forward gradients (expected "
                                f"{len(results)} but got {len(slopes)})")
         changed = {id(x): t for x, t in zip(bare, given) if any(x is d for d in node.dirty_tensors or ())}
-        for x, t in zip(results, slopes):
-            _check_pushed(x, t, changed)
+        viewed = {_storage_address(x): t for x, t in zip(bare, given) if _has_memory(x)}
+        for i, (x, t) in enumerate(zip(results, slopes)):
+            _check_pushed(i, x, t, changed, viewed)
             if t is not None and _differentiable(x):
                 self.note(x, t)
         for number, saved in node.reattach(bare, args):      # backward is differentiated too, and reads what forward saved
@@ -195,18 +204,30 @@ class Forward(Level):
         return own
 
 
-def _check_pushed(result: Any, tangent: Any, changed: dict[int, Any]) -> None:
-    """Refuses a tangent that a jvp made otherwise than forward made the result: in place, as a view."""
-    if not isinstance(tangent, TensorBase) or not isinstance(result, TensorBase):
+def _has_memory(x: Any) -> bool:
+    """Whether x is a tensor over memory: those of a transform are none."""
+    return isinstance(x, Tensor) and x._readable
+
+
+def _check_pushed(place: int, result: Any, tangent: Any, changed: dict[int, Any], viewed: dict[int, Any]) -> None:
+    """Refuses a tangent that a jvp made otherwise than forward made the result: in place, as a view. `viewed`: by the address of
+    the memory of an argument, its tangent."""
+    if tangent is not None and not isinstance(tangent, TensorBase):
+        raise RuntimeError(f"expected Variable or None (got {type(tangent).__name__}) for grad output {place}.")
+    if tangent is None or not isinstance(result, TensorBase):
         return
     if id(result) in changed:
         if changed[id(result)] is not None and tangent is not changed[id(result)]:
             raise RuntimeError("An inplace custom Function is not modifying the forward mode gradients inplace. If the forward "
                                "is modifying an input inplace, then the jvp function must modify the corresponding gradient "
                                "inplace.")
-    elif result._is_view() and not tangent._is_view():
-        raise RuntimeError("A custom Function's forward is returning a view (or an input as-is) but the jvp is not returning a "
-                           "view.")
+    elif result._is_view() or _has_memory(result) and _storage_address(result) in viewed:
+        if _has_memory(tangent) and not tangent._is_view():
+            raise RuntimeError("A custom Function's forward is returning a view (or an input as-is) but the jvp is not returning "
+                               "a view.")
+        given: Any = viewed.get(_storage_address(result)) if _has_memory(result) else None
+        if _has_memory(given) and _has_memory(tangent) and _storage_address(given) != _storage_address(tangent):
+            raise RuntimeError("A custom Function is returning a view but the jvp is not returning a view of the given grad input.")
 
 
 # ---- derivatives of rows --------------------------------------------------------------------------------------------
@@ -474,10 +495,10 @@ def make_dual(tensor: Any, tangent: Any, *, level: int | None = None) -> Any:
 
 def _laid_out_as(tensor: Any, tangent: Any) -> Any:
     """The tangent, or a copy of it with the strides of its tensor."""
-    if tangent.stride() == tensor.stride() or type(tangent) is not Tensor or not tangent.numel() or not tangent._readable or \
-            not tensor.is_non_overlapping_and_dense():
+    if tangent.stride() == tensor.stride() or type(tangent) is not Tensor or not tangent.numel() or not tangent._readable:
         return tangent
-    return _op_named("empty_strided")(tensor.shape, tensor.stride(), dtype=tangent.dtype, device=tangent.device).copy_(tangent)
+    made = _op_named("empty_like")(tensor, dtype=tangent.dtype, device=tangent.device)
+    return made.copy_(tangent) if made.stride() == tensor.stride() else tangent        # those of a dense tensor
 
 
 class _set_fwd_grad_enabled:
@@ -505,6 +526,8 @@ def _is_fwd_grad_enabled() -> bool:
 def unpack_dual(tensor: Any, *, level: int | None = None) -> UnpackedDualTensor:
     """The tensor without its tangent, and the tangent."""
     layer = _opened()
+    if layer is not None and not isinstance(tensor, TensorBase):
+        raise TypeError(f"_unpack_dual(): argument 'dual' (position 1) must be Tensor, not {type(tensor).__name__}")
     tangent = None if layer is None else layer.tangent(tensor)
     if layer is None or tangent is None:
         return UnpackedDualTensor(tensor, None)

@@ -139,7 +139,7 @@ class BackwardCFunction(Node, FunctionCtx):
         if version is None:
             value = _C._core._unpack(value)
         elif value is not None and _version(value) != version:
-            raise _C._core._changed(value, version)
+            raise _C._core._changed(value, version, None if number is None else self, number or 0)
         if number is None:
             return value
         value = _op_named("alias")(value)
@@ -206,8 +206,9 @@ class SavedTensor(_C._core.SavedTensor):
         value, version, _ = self._node._entries()[self._place]
         return None if version is not None else value.unpack
 
-    def register_hooks(self, pack_hook: Callable[[Any], Any], unpack_hook: Callable[[Any], Any]) -> None:
-        """Keeps pack_hook(tensor) in the tensor's place until unpack_hook gives it back."""
+    def register_hooks(self, *hooks: Callable[[Any], Any]) -> None:
+        """Keeps what the first hook makes of the tensor in its place until the second gives it back."""
+        pack_hook, unpack_hook = _C._core._check_saved_hooks(self, hooks)
         entries = self._node._saved
         value, _, number = entries[self._place] if entries else (None, 0, None)
         packed = _C._core._pack_with(value, entries is None, pack_hook, unpack_hook, number is None)
@@ -216,6 +217,7 @@ class SavedTensor(_C._core.SavedTensor):
 
 class FunctionMeta(type):
     """Gives every Function its node class, named as torch names it."""
+    _backward_cls: Any
 
     def __init__(cls, name: str, bases: tuple, body: dict) -> None:
         super().__init__(name, bases, body)
@@ -351,6 +353,8 @@ def _finish(node: Any, args: tuple, outputs: tuple, recorded: bool) -> tuple:
     if not dirty <= {id(t) for t in outputs}:
         raise RuntimeError("Some elements marked as dirty during the forward method were not returned as output. The inputs that "
                            "are modified inplace must all be outputs of the Function.")
+    for t in node.dirty_tensors if recorded and node.dirty_tensors else ():
+        _C._core._check_dirty(t)
     if recorded and len(outputs) > 1 and any(t._is_view() and t.requires_grad for t in node.dirty_tensors or ()):
         raise RuntimeError("If your Function modifies inplace an input that is a view of another Tensor, your Function cannot "
                            "return more than one Tensor. This is not supported by the current autograd engine. You should "
@@ -380,6 +384,7 @@ def _finish(node: Any, args: tuple, outputs: tuple, recorded: bool) -> tuple:
                 _C._core._rebase(node, out, i)
         elif not recorded or not differentiable:
             out = _fresh(out) if id(out) in inputs else out
+            _C._core._note_maker(out, len(outputs) > 1)
         else:
             if id(out) in inputs or out.requires_grad and out._is_view():
                 out = _unrecorded_alias(out)
@@ -493,6 +498,10 @@ class _Delayed(Function):
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
         raise RuntimeError(ctx.message)
+
+
+_Undefined._backward_cls.name = lambda node: "torch::autograd::UndefinedGrad"
+_Delayed._backward_cls.name = lambda node: "torch::autograd::Error"
 
 
 class UndefinedGrad:

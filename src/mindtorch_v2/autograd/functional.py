@@ -143,24 +143,18 @@ def jvp(func: Callable[..., Any], inputs: Any, v: Any = None, create_graph: bool
     return _finish(outputs, outputs_several, create_graph), _finish(found, outputs_several, create_graph)
 
 
-def _check_strategy(strategy: str, vectorize: bool, strict: bool, create_graph: bool) -> None:
+def _check_forward_mode(vectorize: bool, strict: bool, create_graph: bool, inputs: Any) -> None:
     name = "torch.autograd.functional.jacobian"
-    if strategy not in ("forward-mode", "reverse-mode"):
-        raise AssertionError('Expected strategy to be either "forward-mode" or "reverse-mode". Hint: If your function has more '
-                             'outputs than inputs, "forward-mode" tends to be more performant. Otherwise, prefer to use '
-                             '"reverse-mode".')
-    if strategy == "forward-mode" and create_graph:
+    if create_graph:
         raise NotImplementedError(f'{name}: `create_graph=True` and `strategy="forward-mode"` are not supported together (yet). '
                                   'Please either set `create_graph=False` or `strategy="reverse-mode"`.')
-    if strategy == "forward-mode" and strict:
+    if strict:
         raise RuntimeError(f'{name}: `strict=True` and `strategy="forward-mode"` are not supported together (yet). Please either '
                            'set `strict=False` or `strategy="reverse-mode"`.')
-    if strategy == "forward-mode" and not vectorize:
+    _as_tuple(inputs, "inputs", "jacobian")
+    if not vectorize:
         raise NotImplementedError("Computing Jacobian using forward-AD or forward-over-reverse Hessian isonly implemented for "
                                   "`vectorize=True`.")
-    if vectorize and strict:
-        raise RuntimeError(f"{name}: `strict=True` and `vectorized=True` are not supported together. Please either set "
-                           "`strict=False` or `vectorize=False`.")
 
 
 def _basis(x: Any) -> list[Any]:
@@ -197,7 +191,12 @@ def _block(rows: list[Any], out: Any, x: Any) -> Any:
 def jacobian(func: Callable[..., Any], inputs: Any, create_graph: bool = False, strict: bool = False,
              vectorize: bool = False, strategy: str = "reverse-mode") -> Any:
     """The Jacobian of func at inputs, shaped (*output shape, *input shape)."""
-    _check_strategy(strategy, vectorize, strict, create_graph)
+    if strategy not in ("forward-mode", "reverse-mode"):
+        raise AssertionError('Expected strategy to be either "forward-mode" or "reverse-mode". Hint: If your function has more '
+                             'outputs than inputs, "forward-mode" tends to be more performant. Otherwise, prefer to use '
+                             '"reverse-mode".')
+    if strategy == "forward-mode":
+        _check_forward_mode(vectorize, strict, create_graph, inputs)
     several, given = _as_tuple(inputs, "inputs", "jacobian")
     if strategy == "forward-mode":
         outputs_several, blocks = _forward_jacobian(func, given)
@@ -206,6 +205,9 @@ def jacobian(func: Callable[..., Any], inputs: Any, create_graph: bool = False, 
             prepared = _prepare(given, create_graph)
             outputs_several, outputs = _value(func, prepared, "jacobian")
             _check_history(outputs, "outputs", strict)
+            if vectorize and strict:
+                raise RuntimeError("torch.autograd.functional.jacobian: `strict=True` and `vectorized=True` are not supported "
+                                   "together. Please either set `strict=False` or `vectorize=False`.")
             blocks = []
             for number, out in enumerate(outputs):
                 rows: list[list[Any]] = [[] for _ in prepared]

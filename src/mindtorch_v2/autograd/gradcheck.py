@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 from mindtorch_v2 import autograd
-from mindtorch_v2._C import TensorBase, _op_named
+from mindtorch_v2._C import GeneratorBase, TensorBase, _op_named
 from mindtorch_v2.autograd import forward_ad
 from mindtorch_v2.autograd.engine import grad
 from mindtorch_v2.autograd.function import UndefinedGrad
@@ -128,12 +128,17 @@ def _analytical(output: Any, inputs: list[Any], dtypes: bool = False) -> list[An
             start[place] = direction
             found = grad(output, inputs, start, retain_graph=True, allow_unused=True)
             for column, g, x in zip(columns, found, inputs):
-                if g is not None and g.shape != x.shape:
-                    raise GradcheckError("Analytical gradient has incorrect size")
-                if dtypes and g is not None and g.dtype != x.dtype:
-                    raise GradcheckError("Gradient has dtype mismatch")
+                if g is not None:
+                    _gradient_fits(g, x, dtypes)
                 column.append(_gradient_items(g, x).reshape(-1))
     return [_op_named("stack")(c, 1) if c else None for c in columns]
+
+
+def _gradient_fits(g: Any, x: Any, dtypes: bool) -> None:
+    if g.shape != x.shape:
+        raise GradcheckError("Analytical gradient has incorrect size")
+    if dtypes and g.dtype != x.dtype:
+        raise GradcheckError("Gradient has dtype mismatch")
 
 
 def _compare(numeric: Any, analytic: Any, x: Any, output: Any, near: _Tolerances) -> tuple[str, str] | None:
@@ -201,7 +206,7 @@ def gradcheck(func: Callable[..., Any], inputs: Any, *, eps: float = 1e-6, atol:
               check_grad_dtypes: bool = False, check_batched_grad: bool = False,
               check_batched_forward_grad: bool = False, check_forward_ad: bool = False,
               check_backward_ad: bool = True, fast_mode: bool = False, masked: bool | None = None) -> bool:
-    """Whether the gradients of func at inputs agree with finite differences; fast_mode compares all of them as well."""
+    """Whether the gradients of func at inputs agree with finite differences; fast_mode compares one product of each Jacobian."""
     if not (check_forward_ad or check_backward_ad):
         raise AssertionError("Expected at least one of check_forward_ad or check_backward_ad to be True")
     if check_batched_grad and not check_backward_ad:
@@ -249,8 +254,26 @@ def _check(func: Callable[..., Any], inputs: tuple, checked: list[Any], moved: l
            forward: bool) -> None:
     """Jacobians of each output and input: by differences (of what is moved), by backward and by forward mode."""
     outputs = _outputs(func, inputs)
+    fast = near.fast and not any(_is_sparse(x) for x in checked)
+    if fast and _products_agree(func, inputs, checked, near, backward, forward):
+        return
     numeric = [_numerical(func, inputs, x, y, near.eps) for x, y in zip(checked, moved)]
+    _check_backward(outputs, checked, numeric, near, backward)
     by_forward = [_pushed(func, inputs, x, near.dtypes) for x in checked] if forward else []
+    for i, output in enumerate(outputs):
+        for j, columns in enumerate(by_forward if output.requires_grad else ()):
+            n = numeric[j][i] if numeric[j] else None
+            if n is not None and not _close(columns[i], n, near.rtol, near.atol):
+                words = _fast_words(n, columns[i]) if near.fast else f"numerical:{n}\nanalytical:{columns[i]}"
+                raise GradcheckError(f"Jacobian computed with forward mode mismatch for output {i} with respect to input {j},\n"
+                                     f"{words}\n")
+    if fast:
+        raise GradcheckError("Fast gradcheck failed but element-wise differences are small. This means that the\n"
+                             "test might've passed in slow_mode!\n")
+
+
+def _check_backward(outputs: list[Any], checked: list[Any], numeric: list[list[Any]], near: _Tolerances, backward: bool) -> None:
+    """Jacobians by backward against those by differences; without outputs that have a history those must be zero."""
     for i, output in enumerate(outputs):
         if not output.requires_grad:
             if not any(o.requires_grad for o in outputs) and any(bool((n[i] != 0).any()) for n in numeric if n):
@@ -262,23 +285,99 @@ def _check(func: Callable[..., Any], inputs: tuple, checked: list[Any], moved: l
             wrong = _compare(numeric[j][i], found, checked[j], output, near)
             if wrong is not None:
                 raise GradcheckError(f"{wrong[1]}Jacobian mismatch for output {i} with respect to input {j},\n{wrong[0]}\n")
-        for j, columns in enumerate(by_forward):
-            n = numeric[j][i] if numeric[j] else None
-            if n is not None and not _close(columns[i], n, near.rtol, near.atol):
-                words = _fast_words(n, columns[i]) if near.fast else f"numerical:{n}\nanalytical:{columns[i]}"
-                raise GradcheckError(f"Jacobian computed with forward mode mismatch for output {i} with respect to input {j},\n"
-                                     f"{words}\n")
+
+
+# ---- fast mode: v @ J @ u for one direction u of each input and one v of each output, J itself only to tell a mismatch
+def _direction(x: Any, generator: Any) -> Any:
+    """A vector of length one with the sizes of x and nothing below zero."""
+    n = x.numel() * (2 if x.is_complex() else 1)
+    real = _op_named("rand")((n,), generator=generator, dtype=x.dtype.to_real())
+    real = (real / real.norm() if n else real).to(x.device)
+    return (_op_named("view_as_complex")(real.reshape(-1, 2)) if x.is_complex() else real).reshape(tuple(x.shape))
+
+
+def _real_dot(a: Any, b: Any) -> Any:
+    """The sum of products of two tensors' real numbers."""
+    return (a.real * b.real + a.imag * b.imag).sum() if a.is_complex() and b.is_complex() else (a.real * b.real).sum()
+
+
+def _real_sum(x: Any) -> Any:
+    return x.real.sum() + x.imag.sum() if x.is_complex() else x.sum()
+
+
+def _slopes(func: Callable[..., Any], inputs: tuple, x: Any, u: Any, eps: float) -> list[Any]:
+    """For each output, how it changes along u."""
+    found, data = [], x.data
+    with no_grad():
+        was = data.clone()
+        for step in (eps, -eps):
+            data.copy_(was + step * u)
+            found.append([o.detach().clone() for o in _outputs(func, inputs)])
+        data.copy_(was)
+    for a, b in zip(*found):
+        _same_kind(a, b, eps)
+    return [(a - b) / (2 * eps) for a, b in zip(*found)]
+
+
+def _slopes_by_forward(func: Callable[..., Any], inputs: tuple, x: Any, u: Any, dtypes: bool) -> list[Any]:
+    """The same by forward mode."""
+    found = []
+    with forward_ad.dual_level():
+        dual = forward_ad.make_dual(x.detach(), u)
+        for output in _outputs(func, tuple(dual if y is x else y.detach() if isinstance(y, TensorBase) else y for y in inputs)):
+            primal, slope = forward_ad.unpack_dual(output)
+            if dtypes and slope is not None and slope.dtype != primal.dtype:
+                raise GradcheckError("Forward AD gradient has dtype mismatch.")
+            found.append(_op_named("zeros_like")(primal) if slope is None else slope)
+    return found
+
+
+def _products_agree(func: Callable[..., Any], inputs: tuple, checked: list[Any], near: _Tolerances, backward: bool,
+                    forward: bool) -> bool:
+    """Whether v @ J @ u is the same by differences, by backward and by forward mode, for every output and input."""
+    generator = GeneratorBase()         # the caller's stays as it is
+    us = [_direction(x, generator) for x in checked]
+    outputs = _outputs(func, inputs)
+    vs = [_direction(o, generator) for o in outputs]
+    slopes = [_slopes(func, inputs, x, u, near.eps) for x, u in zip(checked, us)]
+    pushed = [_slopes_by_forward(func, inputs, x, u, near.dtypes) for x, u in zip(checked, us)] if forward else []
+    for i, (output, v) in enumerate(zip(outputs, vs)):
+        if not output.requires_grad:
+            if not any(o.requires_grad for o in outputs) and any(bool((s[i] != 0).any()) for s in slopes):
+                return False
+            continue
+        for j, g in enumerate(_pulled(output, checked, v, near) if backward else [None] * len(checked)):
+            wanted, atol = _real_dot(v, slopes[j][i]), near.atol * float(_real_sum(us[j]) * _real_sum(v))
+            given = ([] if g is None else [_real_dot(g, us[j])]) + ([_real_dot(v, pushed[j][i])] if forward else [])
+            if not all(_close(found, wanted, near.rtol, atol) for found in given):
+                return False
+    return True
+
+
+def _pulled(output: Any, checked: list[Any], v: Any, near: _Tolerances) -> list[Any]:
+    """The gradients of an output that was given v, computed twice as the whole Jacobians are."""
+    first, again = (grad(output, checked, v, retain_graph=True, allow_unused=True) for _ in range(2))
+    for a, b, x in zip(first, again, checked):
+        if a is not None and b is not None:
+            _gradient_fits(a, x, near.dtypes)
+            _same_again(a, b, near.nondet)
+    return [_gradient_items(g, x) for g, x in zip(first, checked)]
 
 
 def _analytical_twice(output: Any, checked: list[Any], near: _Tolerances) -> list[Any]:
     """The Jacobians by backward, computed twice: they must be the same, and have the inputs' sizes and dtypes."""
     found, again = _analytical(output, checked, near.dtypes), _analytical(output, checked, False)
     for a, b in zip(found, again):
-        if a is not None and a.numel() and not bool((a - b).abs().max() <= near.nondet):
-            raise GradcheckError("Backward is not reentrant, i.e., running backward with same input and grad_output multiple times "
-                                 "gives different values, although analytical gradient matches numerical gradient."
-                                 f"The tolerance for nondeterminism was {near.nondet}.{_NONDETERMINISTIC}")
+        if a is not None:
+            _same_again(a, b, near.nondet)
     return found
+
+
+def _same_again(a: Any, b: Any, nondet: float) -> None:
+    if a.numel() and bool((a - b).abs().max() > nondet):
+        raise GradcheckError("Backward is not reentrant, i.e., running backward with same input and grad_output multiple times "
+                             "gives different values, although analytical gradient matches numerical gradient."
+                             f"The tolerance for nondeterminism was {nondet}.{_NONDETERMINISTIC}")
 
 
 _NONDETERMINISTIC = """

@@ -6,105 +6,86 @@ in the times of the graph's nodes.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from mindtorch_v2 import _C
 from mindtorch_v2._C import TensorBase
 from mindtorch_v2.autograd.modes import profilers as _running
+from mindtorch_v2.autograd.profiler_util import (  # noqa: F401
+    MEMORY_EVENT_NAME,
+    OUT_OF_MEMORY_EVENT_NAME,
+    DeviceType,
+    EventList,
+    FormattedTimesMixin,
+    FunctionEvent,
+    FunctionEventAvg,
+    Interval,
+    Kernel,
+    ProfilerActivity,
+    ProfilerState,
+)
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 
-class FunctionEvent:
-    """One call: its name, when it began, how long it took, how much of that its own calls took; microseconds."""
-
-    def __init__(self, name: str, start: float, thread: int, shapes: list[Any] | None, is_user: bool) -> None:
-        self.name = self.key = name
-        self.start_us, self.thread, self.input_shapes, self.is_user_annotation = start, thread, shapes, is_user
-        self.cpu_time_total = self.inside = 0.0
-        self.count = 1
-        self.sequence_nr = -1        # of the node that was recorded, the same in forward and in backward
-        self.stack: list[str] = []
-
-    @property
-    def self_cpu_time_total(self) -> float:
-        """The time without that of the calls inside."""
-        return self.cpu_time_total - self.inside
-
-    @property
-    def cpu_time(self) -> float:
-        """The time of one call."""
-        return self.cpu_time_total / self.count
-
-    def __repr__(self) -> str:
-        return f"<FunctionEvent name={self.name} cpu_time={self.cpu_time:.3f}us count={self.count}>"
-
-
-class FunctionEventAvg(FunctionEvent):
-    """All calls of one name."""
-
-    def __init__(self) -> None:
-        super().__init__("", 0.0, 0, None, False)
-        self.key: str | None = None      # type: ignore[assignment]
-        self.count = 0
-
-    def add(self, other: FunctionEvent) -> FunctionEventAvg:
-        """This and one more call, or what was summed of several."""
-        if self.key is None:
-            self.name = self.key = other.key
-            self.start_us, self.thread, self.input_shapes, self.is_user_annotation = (
-                other.start_us, other.thread, other.input_shapes, other.is_user_annotation)
-        self.count += other.count
-        self.cpu_time_total += other.cpu_time_total
-        self.inside += other.inside
-        return self
-
-    __iadd__ = add
-
-
 class Recorder:
-    """Sees every op between start and stop, and the ranges of record_function; the newest recorder gets them."""
+    """Sees every op that a thread calls between start and stop, and the ranges of record_function."""
 
-    def __init__(self, record_shapes: bool = False, with_stack: bool = False) -> None:
-        self.record_shapes, self.with_stack, self.events = record_shapes, with_stack, EventList()
+    def __init__(self, record_shapes: bool = False, with_stack: bool = False, profile_memory: bool = False) -> None:
+        self.record_shapes, self.with_stack, self.profile_memory = record_shapes, with_stack, profile_memory
+        self.events = EventList(profile_memory=profile_memory)
         self._open = threading.local()
+        self._threads: dict[int, int] = {}       # by the system's number: 1 for the first, and so on
+        self._names: dict[Any, str] = {}
 
     def start(self) -> None:
         """Begins to record."""
-        self._modes = _C._core._function_mode_stack()     # of the thread that starts it, as in torch
-        _C._push_function_mode(self)
+        self._watchers = _C._core._push_watcher(self)     # of the thread that starts it, as in torch
         _running.append(self)
         self._watched_before = _C._core._watch_nodes(self.node_turn)
 
     def stop(self) -> None:
         """Ends recording."""
-        self._modes.remove(self)
+        _C._core._pop_watcher(self._watchers, self)
         _running.remove(self)
         _C._core._watch_nodes(self._watched_before)
+
+    def _begin(self, name: str, shapes: list[Any] | None, is_user: bool) -> FunctionEvent:
+        stack = self._open.__dict__.setdefault("calls", [])
+        now = time.perf_counter_ns() / 1000
+        thread = self._threads.setdefault(threading.get_ident(), len(self._threads) + 1)
+        event = FunctionEvent(len(self.events) + 1, name, thread, now, now, overload_name="", fwd_thread=0,
+                              input_shapes=shapes or [], is_user_annotation=is_user, flops=0)
+        if self.with_stack:
+            event.stack = _python_stack()
+        if self.profile_memory:
+            event.cpu_memory_usage = -_bytes_in_use()
+        if stack:
+            stack[-1].append_cpu_child(event)
+            event.set_cpu_parent(stack[-1])
+        self.events.append(event)
+        stack.append(event)
+        return event
+
+    def _end(self, event: FunctionEvent) -> None:
+        event.time_range.end = time.perf_counter_ns() / 1000
+        if self.profile_memory:
+            event.cpu_memory_usage += _bytes_in_use()
+        self._open.calls.remove(event)
 
     @contextlib.contextmanager
     def span(self, name: str, shapes: list[Any] | None, is_user: bool) -> Iterator[FunctionEvent]:
         """Records what happens inside as one call."""
-        stack = self._open.__dict__.setdefault("stack", [])
-        begin = time.perf_counter_ns()
-        event = FunctionEvent(name, begin / 1000, threading.get_ident(), shapes, is_user)
-        if self.with_stack:
-            event.stack = _python_stack()
-        self.events.append(event)
-        stack.append(event)
+        event = self._begin(name, shapes, is_user)
         try:
             yield event
         finally:
-            event.cpu_time_total = (time.perf_counter_ns() - begin) / 1000
-            stack.remove(event)
-            if stack:
-                stack[-1].inside += event.cpu_time_total
+            self._end(event)
 
     @contextlib.contextmanager
     def node_turn(self, name: str, sequence_nr: int) -> Iterator[None]:
@@ -112,30 +93,41 @@ class Recorder:
         with self.span(f"autograd::engine::evaluate_function: {name}", None, False) as outer, \
                 self.span(name, None, False) as inner:
             outer.sequence_nr = inner.sequence_nr = sequence_nr
+            outer.fwd_thread = inner.fwd_thread = inner.thread
+            outer.scope = inner.scope = 1
             yield
 
     def note(self, name: str, began: int, ended: int) -> None:
         """Records a wait of the host that is over, in nanoseconds of perf_counter_ns, as a call inside the open one."""
-        event = FunctionEvent(name, began / 1000, threading.get_ident(), None, False)
-        event.cpu_time_total = (ended - began) / 1000
-        if self.with_stack:
-            event.stack = _python_stack()
-        self.events.append(event)
-        stack = self._open.__dict__.get("stack")
-        if stack:
-            stack[-1].inside += event.cpu_time_total
+        event = self._begin(name, None, False)
+        self._end(event)
+        event.time_range = Interval(began / 1000, ended / 1000)
 
-    def __torch_function__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
-        if not isinstance(func, _C.Op):
-            return NotImplemented                         # backward, x[0]: what they are made of
-        name = getattr(func, "__name__", str(func))
-        shapes = [list(x.shape) if isinstance(x, TensorBase) else [] for x in args] if self.record_shapes else None
-        with self.span(f"aten::{name}", shapes, False) as event:
-            result = func(*args, **(kwargs or {}))
-            node = result.grad_fn if isinstance(result, TensorBase) and result.requires_grad else None
-            if node is not None:
-                event.sequence_nr = node._sequence_nr()
-            return result
+    # ---- ops, which the core tells
+    def begin(self, op: Any, row: Any, slots: tuple) -> FunctionEvent:
+        """An op is called."""
+        name = self._names.get(op)
+        if name is None:
+            name = self._names[op] = f"{'aten' if op.namespace == 'torch' else op.namespace}::{op.name}"
+        return self._begin(name, [_shape_of(x) for x in slots] if self.record_shapes else None, False)
+
+    def end(self, event: FunctionEvent, result: Any) -> None:
+        """It has given its result, or None where it failed."""
+        self._end(event)
+        node = result.grad_fn if isinstance(result, TensorBase) and result.requires_grad else None
+        if node is not None and not any(child.sequence_nr == node._sequence_nr() for child in event.cpu_children):
+            event.sequence_nr = node._sequence_nr()
+
+
+def _shape_of(x: Any) -> list[Any]:
+    """The sizes of an argument; of a list of tensors, of each."""
+    if isinstance(x, TensorBase):
+        return list(x.shape)
+    return [list(t.shape) for t in x] if isinstance(x, (tuple, list)) and x and isinstance(x[0], TensorBase) else []
+
+
+def _bytes_in_use() -> int:
+    return _C._cpu_memory_stats()["allocated_bytes"]
 
 
 def _python_stack() -> list[str]:
@@ -168,115 +160,54 @@ class record_function(contextlib.ContextDecorator):
             span.__exit__(*exc)
 
 
-_COLUMNS: tuple[tuple[str, Callable[[Any, float], str]], ...] = (
-    ("Self CPU %", lambda e, total: f"{100 * e.self_cpu_time_total / total:.2f}%"),
-    ("Self CPU", lambda e, total: _duration(e.self_cpu_time_total)),
-    ("CPU total %", lambda e, total: f"{100 * e.cpu_time_total / total:.2f}%"),
-    ("CPU total", lambda e, total: _duration(e.cpu_time_total)),
-    ("CPU time avg", lambda e, total: _duration(e.cpu_time)),
-    ("# of Calls", lambda e, total: str(e.count)),
-)
-
-
-_SORTED_BY = ("cpu_time_total", "self_cpu_time_total", "cpu_time", "count")
-
-
-def _duration(us: float) -> str:
-    for size, unit in ((1e6, "s"), (1e3, "ms")):
-        if us >= size:
-            return f"{us / size:.3f}{unit}"
-    return f"{us:.3f}us"
-
-
-class EventList(list):
-    """The events of a profile; as a table, by name, and as a trace for a browser."""
-
-    @property
-    def self_cpu_time_total(self) -> float:
-        """The time of all calls that are in no other."""
-        return sum(event.self_cpu_time_total for event in self)
-
-    def key_averages(self, group_by_input_shape: bool = False) -> EventList:
-        """One event for all calls of one name (and shapes)."""
-        sums: dict[Any, FunctionEventAvg] = {}
-        for event in self:
-            name = "ProfilerStep*" if event.name.startswith("ProfilerStep#") else event.name
-            key = (name, str(event.input_shapes) if group_by_input_shape else "")
-            whole = sums.setdefault(key, FunctionEventAvg()).add(event)
-            whole.name = whole.key = name
-        return EventList(sums.values())
-
-    def total_average(self) -> FunctionEvent:
-        """All calls as one."""
-        whole = FunctionEvent("Total", 0.0, 0, None, False)
-        whole.count = len(self)
-        whole.cpu_time_total = sum(event.cpu_time_total for event in self)
-        whole.inside = whole.cpu_time_total - self.self_cpu_time_total
-        return whole
-
-    def table(self, sort_by: str | None = None, row_limit: int = 100, max_name_column_width: int = 55,
-              header: str | None = None, **kwargs: Any) -> str:
-        """A table, the largest first where sort_by names a column ("cpu_time_total", "count", …)."""
-        rows = list(self)
-        if sort_by is not None:
-            key = sort_by.replace("cuda", "cpu").replace("npu", "cpu").replace("device", "cpu")   # the host's are all
-            if key not in _SORTED_BY:
-                raise AttributeError(f"[table] cannot sort by {sort_by!r}; expected one of {', '.join(_SORTED_BY)}")
-            rows.sort(key=lambda event: getattr(event, key), reverse=True)
-        total = self.self_cpu_time_total or 1.0
-        names = [row.name if len(row.name) <= max_name_column_width else row.name[: max_name_column_width - 3] + "..."
-                 for row in rows[:row_limit]]
-        cells = [[title for title, _ in _COLUMNS]]
-        cells += [[show(row, total) for _, show in _COLUMNS] for row in rows[:row_limit]]
-        width = max([len(name) for name in names] + [20])
-        line = "  ".join(["-" * width] + ["-" * 12] * len(_COLUMNS))
-        body = [name.rjust(width) + "".join(cell.rjust(14) for cell in row)
-                for name, row in zip(["Name", *names], cells, strict=True)]
-        lines = ([header] if header else []) + [line, body[0], line, *body[1:], line,
-                                                f"Self CPU time total: {_duration(self.self_cpu_time_total)}"]
-        return "\n".join(lines) + "\n"
-
-    def export_chrome_trace(self, path: str) -> None:
-        """Writes the events for chrome://tracing or Perfetto."""
-        def args(event: FunctionEvent) -> dict[str, Any]:
-            shapes = {} if event.input_shapes is None else {"Input Dims": event.input_shapes}
-            return shapes | ({"Call stack": ";\r\n".join(event.stack)} if event.stack else {})
-        events = [{"ph": "X", "cat": "user_annotation" if event.is_user_annotation else "cpu_op", "name": event.name,
-                   "pid": os.getpid(), "tid": event.thread, "ts": event.start_us, "dur": event.cpu_time_total,
-                   "args": args(event)} for event in self]
-        with open(path, "w") as file:
-            json.dump({"traceEvents": events, "displayTimeUnit": "ms"}, file)
-
-    def __str__(self) -> str:
-        return self.table()
-
-
 class profile:
     """A with block whose ops are recorded; torch.profiler.profile has schedules and traces besides."""
 
-    def __init__(self, enabled: bool = True, *, record_shapes: bool = False, use_device: str | None = None,
-                 with_stack: bool = False, **kwargs: Any) -> None:
-        self.enabled, self._recorder = enabled, Recorder(record_shapes, with_stack)
+    def __init__(self, enabled: bool = True, *, use_cuda: bool = False, use_device: str | None = None,
+                 record_shapes: bool = False, with_flops: bool = False, profile_memory: bool = False, with_stack: bool = False,
+                 with_modules: bool = False, use_kineto: bool = False, use_cpu: bool = True, **kwargs: Any) -> None:
+        self.enabled, self.entered = enabled, False
+        self.record_shapes, self.with_stack, self.profile_memory = record_shapes, with_stack, profile_memory
+        self.with_flops, self.with_modules, self.use_cpu, self.use_device = with_flops, with_modules, use_cpu, use_device
+        self._recorder = Recorder(record_shapes, with_stack, profile_memory)
 
-    def __enter__(self) -> profile:
-        if self.enabled:
-            self._recorder.start()
+    def __enter__(self) -> profile | None:
+        if not self.enabled:
+            return None
+        if self.entered:
+            raise RuntimeError("Profiler context manager is not reentrant")
+        self.entered = True
+        _mark_running(True)
+        self._recorder.start()
         return self
 
     def __exit__(self, *exc: Any) -> None:
-        if self.enabled:
+        if self.enabled and self._recorder in _running:
             self._recorder.stop()
+            _mark_running(bool(_running))
+
+    def __repr__(self) -> str:
+        return repr(self._recorder.events) if self.entered else "<unfinished torch.autograd.profile>"
+
+    def __str__(self) -> str:
+        return str(self._recorder.events) if self.entered else "<unfinished torch.autograd.profile>"
 
     @property
     def function_events(self) -> EventList:
         """What was recorded."""
         return self._recorder.events
 
-    def key_averages(self, group_by_input_shape: bool = False, **kwargs: Any) -> EventList:
-        """One event for all calls of one name."""
-        return self.function_events.key_averages(group_by_input_shape)
+    @property
+    def self_cpu_time_total(self) -> float:
+        """The host's time of all calls."""
+        return self.function_events.self_cpu_time_total
 
-    def total_average(self) -> FunctionEvent:
+    def key_averages(self, group_by_input_shape: bool = False, group_by_stack_n: int = 0,
+                     group_by_overload_name: bool = False) -> EventList:
+        """One event for all calls of one name."""
+        return self.function_events.key_averages(group_by_input_shape, group_by_stack_n, group_by_overload_name)
+
+    def total_average(self) -> FunctionEventAvg:
         """All calls as one."""
         return self.function_events.total_average()
 
@@ -288,10 +219,44 @@ class profile:
         """Writes the calls for a browser."""
         self.function_events.export_chrome_trace(path)
 
+    def export_stacks(self, path: str, metric: str = "self_cpu_time_total") -> None:
+        """Writes the program's lines that called, with a time."""
+        if not self.with_stack:
+            raise AssertionError("export_stacks() requires with_stack=True")
+        self.function_events.export_stacks(path, metric)
+
+
+_is_profiler_enabled = False
+
+
+def _mark_running(running: bool) -> None:
+    global _is_profiler_enabled
+    _is_profiler_enabled = running
+
 
 def kineto_available() -> bool:
-    """False: that is torch's library for device profiles."""
-    return False
+    """True: profiles of that interface are recorded, on the host."""
+    return True
+
+
+def _supported_activities() -> set[ProfilerActivity]:
+    return {ProfilerActivity.CPU}
+
+
+def _record_function_with_args_enter(name: str, *args: Any) -> Any:
+    """Begins a range whose arguments a profile shows the shapes of; what it gives ends it."""
+    span = None
+    if _running:
+        shapes = [_shape_of(x) for x in args] if _running[-1].record_shapes else None
+        span = _running[-1].span(name, shapes, True)
+        span.__enter__()
+    return span
+
+
+def _record_function_with_args_exit(handle: Any) -> None:
+    """Ends such a range."""
+    if handle is not None:
+        handle.__exit__(None, None, None)
 
 
 class EnforceUnique:

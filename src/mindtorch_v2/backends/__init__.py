@@ -8,7 +8,7 @@ import types
 from collections.abc import Iterator
 from typing import Any
 
-from mindtorch_v2 import _facade
+from mindtorch_v2 import _config, _facade
 from mindtorch_v2._C import _get_cpu_capability
 
 
@@ -71,11 +71,11 @@ class _Plans:
         pass
 
 
-def _switch(module: Any, name: str, value: bool) -> None:
-    """The functions enable_X and X_enabled over one flag."""
-    flag = [value]
-    setattr(module, f"{name}_enabled", lambda: flag[0])
-    setattr(module, f"enable_{name}", lambda enabled: flag.__setitem__(0, bool(enabled)))
+def _switch(module: Any, name: str) -> None:
+    """The functions enable_X and X_enabled over what is permitted of attention."""
+    ways = _config.attention_ways
+    setattr(module, f"{name}_enabled", lambda: ways[name])
+    setattr(module, f"enable_{name}", lambda enabled: ways.__setitem__(name, bool(enabled)))
 
 
 def _module(name: str, doc: str, available: bool = False, **contents: Any) -> types.ModuleType:
@@ -99,14 +99,14 @@ cudnn: Any = _module("cudnn", "cuDNN: absent.", enabled=True, benchmark=False, d
 cuda: Any = _module("cuda", "CUDA: absent.", matmul=_Matmul(), cufft_plan_cache=_Plans(), is_built=lambda: False,
                     preferred_linalg_library=lambda backend=None: "default",
                     preferred_blas_library=lambda backend=None: "default")
-for _name, _value in (("flash_sdp", True), ("mem_efficient_sdp", True), ("math_sdp", True), ("cudnn_sdp", True)):
-    _switch(cuda, _name, _value)
+for _name in _config.attention_ways:
+    _switch(cuda, _name)
 
 
 @contextlib.contextmanager
 def _sdp_kernel(enable_flash: bool = True, enable_math: bool = True, enable_mem_efficient: bool = True,
                 enable_cudnn: bool = True) -> Iterator[dict[Any, Any]]:
-    """A with block with those ways of attention switched on or off, which decide nothing here."""
+    """A with block with those ways of attention switched on or off."""
     before = {name: getattr(cuda, f"{name}_enabled")() for name in ("flash_sdp", "math_sdp", "mem_efficient_sdp", "cudnn_sdp")}
     for name, enabled in zip(before, (enable_flash, enable_math, enable_mem_efficient, enable_cudnn)):
         getattr(cuda, f"enable_{name}")(enabled)
@@ -121,7 +121,17 @@ cuda.sdp_kernel = _sdp_kernel
 for _name in ("flash_attention", "efficient_attention", "cudnn_attention"):
     setattr(cuda, f"can_use_{_name}", lambda params, debug=False: False)
 cuda.is_flash_attention_available = cuda.is_ck_sdpa_available = lambda: False
-cuda.SDPAParams = _facade.absent("torch.backends.cuda.SDPAParams", "CUDA's kernels of attention are not here")
+
+
+class _SDPAParams:
+    """The arguments of an attention, of which the functions above say that no kernel of CUDA serves them."""
+
+    def __init__(self, query: Any, key: Any, value: Any, attn_mask: Any, dropout: float, is_causal: bool, enable_gqa: bool) -> None:
+        self.query, self.key, self.value, self.attn_mask = query, key, value, attn_mask
+        self.dropout, self.is_causal, self.enable_gqa = dropout, is_causal, enable_gqa
+
+
+cuda.SDPAParams = _SDPAParams
 mkl: Any = _module("mkl", "MKL: absent.", VERBOSE_OFF=0, VERBOSE_ON=1)
 mkldnn: Any = _module("mkldnn", "oneDNN: absent.", enabled=True, VERBOSE_OFF=0, VERBOSE_ON=1,
                       matmul=_Precision("ieee tf32 bf16 none"), conv=_Precision("ieee tf32 bf16 none"),

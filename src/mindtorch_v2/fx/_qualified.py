@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import builtins
+import inspect
 import types
 from collections.abc import Callable
 from typing import Any
@@ -67,6 +68,11 @@ def qualified_name(func: Callable[..., Any]) -> str:
             func is getattr(torch.Tensor, func.__name__, None):
         return f"torch.Tensor.{func.__name__}"
     name = _name_of(func)
+    if name == "<lambda>":                      # the name that it was given where it was made
+        try:
+            name = inspect.getsource(func).partition("=")[0].strip()
+        except (OSError, TypeError) as error:
+            raise RuntimeError("Unable to represent lambda") from error
     module = public_module(getattr(func, "__module__", None) or find_module_of_method(func))
     if module == "torch" and hasattr(torch, name) is False and hasattr(func, "__qualname__"):
         name = func.__qualname__

@@ -291,19 +291,19 @@ class Tracer(TracerBase):
 
     def _proxy_placeholder(self, name: str, concrete_args: dict[str, Any] | None, sig: inspect.Signature,
                            fn_for_analysis: Callable[..., Any]) -> Any:
-        if concrete_args is not None and name in concrete_args:
-            number = itertools.count(1)
-            return pytree.tree_map(lambda x: self._specialized(name, f"{name}_{next(number)}", x), concrete_args[name])
         default: tuple[Any, ...] = ()
         if not name.startswith("*"):
             parameter = sig.parameters[name]
             default = () if parameter.default is inspect.Parameter.empty else (parameter.default,)
+        if concrete_args is not None and name in concrete_args:
+            number = itertools.count(1)
+            return pytree.tree_map(lambda x: self._specialized(name, f"{name}_{next(number)}", x, default), concrete_args[name])
         return self.create_proxy("placeholder", name, default, {},
                                  type_expr=_annotation(fn_for_analysis, name))
 
-    def _specialized(self, name: str, placeholder: str, x: Any) -> Any:
+    def _specialized(self, name: str, placeholder: str, x: Any, default: tuple[Any, ...]) -> Any:
         """One value of concrete_args: an input, or a constant that the graph asserts the input to be."""
-        out = self.create_proxy("placeholder", placeholder, (), {})
+        out = self.create_proxy("placeholder", placeholder, default, {})
         if isinstance(x, PHBase):
             if x is not PH:
                 _transfer_attrs(fr=x, to=out.node)

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 import mindtorch_v2 as torch
 from mindtorch_v2.fx._compatibility import compatibility
-from mindtorch_v2.fx._qualified import public_module, torch_path
 
 __all__ = ["ArgsKwargsPair", "check_for_mutable_operation", "get_signature_for_torch_op", "create_type_hint",
            "type_matches", "normalize_function", "normalize_module"]
@@ -95,20 +94,19 @@ def check_for_mutable_operation(target: Callable[..., Any], args: tuple[Any, ...
         except TypeError:
             continue
         matched.append(schema)
-    if matched and all(schema.is_mutable for schema in matched):
+    if len(matched) == 1 and matched[0].is_mutable:
         raise RuntimeError(f"Tried to trace mutable operation {matched[0]}. FX only supports functional code, so operations "
                            "that mutate operands in-place (e.g. via `out` arguments) are not supported")
 
 
 @compatibility(is_backward_compatible=False)
 def create_type_hint(x: object) -> object:
-    """The type hint of a list or tuple of types: List[int] for [int, int]."""
+    """The type hint of a list or tuple of types: list[int] for [int, int]."""
     if not isinstance(x, (list, tuple)):
         return x
 
     def make(item: Any) -> Any:
-        hint: Any = typing.List if isinstance(x, list) else typing.Tuple   # noqa: UP006
-        return hint[item] if isinstance(x, list) else hint[item, ...]
+        return types.GenericAlias(list, item) if isinstance(x, list) else types.GenericAlias(tuple, (item, ...))
     if not x:
         return make(typing.Any)
     base = x[0]
@@ -139,6 +137,8 @@ def type_matches(signature_type: Any, argument_type: Any) -> bool:
             return False
         given = [t for t in typing.get_args(argument_type) if t is not ...]
         return all(type_matches(wanted, t) for t in given)
+    if signature_type is int and argument_type is torch.dtype:   # as schemas write a dtype
+        return True
     if signature_type is numbers.Number and argument_type in (int, float, complex, bool):
         return True
     return inspect.isclass(argument_type) and inspect.isclass(signature_type) and issubclass(argument_type, signature_type)
@@ -166,6 +166,11 @@ def _bound(signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str
 _args_kwargs_to_normalized_args_kwargs = _bound
 
 
+def _defaults(function: Callable[..., Any]) -> list[tuple[str, Any]]:
+    """The names of a function's parameters with their defaults."""
+    return [(p.name, p.default) for p in inspect.signature(function).parameters.values()]
+
+
 def _matching(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], arg_types: Any,
               kwarg_types: Any) -> list[inspect.Signature]:
     """The overloads that an op's arguments fit; by their types, where more than one does and types are known."""
@@ -178,12 +183,9 @@ def _matching(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], arg_ty
         found.append(signature)
     if len(found) < 2 or arg_types is None and kwarg_types is None:
         return found
-    fitting = []
-    for signature in found:
-        bound = signature.bind(*(arg_types or ()), **(kwarg_types or {}))
-        if all(type_matches(signature.parameters[name].annotation, kind) for name, kind in bound.arguments.items()):
-            fitting.append(signature)
-    return fitting
+    kinds = [signature.bind(*(arg_types or ()), **(kwarg_types or {})).arguments for signature in found]
+    return [signature for signature, bound in zip(found, kinds)
+            if all(type_matches(signature.parameters[name].annotation, kind) for name, kind in bound.items())]
 
 
 @compatibility(is_backward_compatible=False)
@@ -203,10 +205,10 @@ def normalize_function(target: Callable[..., Any], args: tuple[Any, ...], kwargs
                                f"ambiguous! Please provide argument types to the normalize_arguments() call. Available "
                                f"schemas:\n{shown}")
         return None
-    if not isinstance(target, types.FunctionType):
-        return None
-    if torch_path(target) is None and not public_module(target.__module__ or "").startswith("torch."):
-        return None
+    if isinstance(target, types.FunctionType) and target in torch._jit_internal.boolean_dispatched:
+        target, other = (torch._jit_internal.boolean_dispatched[target][key] for key in ("if_true", "if_false"))
+        if _defaults(target) != _defaults(other):
+            return None
     return _bound(inspect.signature(inspect.unwrap(target)), args, named, normalize_to_only_use_kwargs)
 
 

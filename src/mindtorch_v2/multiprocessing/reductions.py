@@ -1,7 +1,9 @@
 """Tensors on their way to other processes: as a descriptor of shared memory (cpu) or a key of CANN (npu); others by copy."""
 from __future__ import annotations
 
+import itertools
 import os
+import socket
 import weakref
 from multiprocessing import reduction
 from typing import Any
@@ -10,22 +12,83 @@ import mindtorch_v2 as torch
 
 Tensor = Any
 _SharedMemory: Any = torch._storage.SharedMemory
-# By device and inode: what came twice is one piece of memory here too.
-_received: weakref.WeakValueDictionary[tuple[int, int], Any] = weakref.WeakValueDictionary()
+# By device and inode: what came twice is one piece of memory here too. No callbacks: a Ctrl-C that came in one would be lost.
+_received: dict[tuple[int, int], weakref.ref[Any]] = {}
+_MOST_HELD = 200      # pieces of shared memory, each with descriptors, before what a loader gets is copied to memory of its own
+_look_at = _MOST_HELD  # how many entries there may be before those of memory that has ended are looked for
 _NOT_A_LEAF = ("Cowardly refusing to serialize non-leaf tensor which requires_grad, since autograd does not support crossing "
                "process boundaries.  If you just want to transfer the data, call detach() on the tensor before serializing "
                "(e.g., putting it on the queue).")
 
 
+class StorageWeakRef:
+    """A weak reference to a storage; equal to others of the same."""
+
+    __slots__ = ("cdata", "_storage")
+
+    def __init__(self, storage: Any) -> None:
+        self.cdata: int = storage._cdata
+        self._storage = weakref.ref(storage.untyped())
+
+    def expired(self) -> bool:
+        """Whether the storage has gone."""
+        return self._storage() is None
+
+    def __hash__(self) -> int:
+        return self.cdata
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, StorageWeakRef) and (self is other or self.cdata == other.cdata)
+
+
+# A worker of a DataLoader may end at any time, so it does not wait to be asked for a descriptor: it puts those of a message
+# into a socket before it sends the message. Here are the ends at which this process reads, and a worker's number and end.
+_channels: dict[int, socket.socket] = {}
+_numbers = itertools.count()
+_worker_channel: tuple[int, socket.socket] | None = None
+
+
+def _socket_of(connection: Any) -> socket.socket:
+    return socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, fileno=os.dup(connection.fileno()))
+
+
+def open_channel(connection: Any) -> int:
+    """A loader's way for descriptors of one worker: its number."""
+    number = next(_numbers)
+    _channels[number] = _socket_of(connection)
+    return number
+
+
+def close_channel(number: int) -> None:
+    """The worker has ended."""
+    _channels.pop(number).close()
+
+
+def enter_worker(number: int, connection: Any) -> None:
+    """From now on this process is a loader's worker: its tensors in shared memory go through the connection."""
+    global _worker_channel
+    _worker_channel = number, _socket_of(connection)
+
+
 def _in_loader() -> bool:
-    """A worker of a DataLoader may end at any time: what it sends must not depend on it to pass descriptors."""
     return torch.utils.data.get_worker_info() is not None
+
+
+def _pass_descriptor(storage: Any) -> int | None:
+    """The number of the channel into which the memory of a storage was put; None where it goes by copy."""
+    if _worker_channel is None or storage._shared_memory is None:
+        return None
+    try:
+        reduction.sendfds(_worker_channel[1], [storage._shared_memory.fd])
+    except OSError:                               # too many on their way
+        return None
+    return _worker_channel[0]
 
 
 def _shared(storage: Any) -> Any:
     """The storage in memory that can be sent; None where it cannot move there (NumPy has its address, it lies over a file)."""
     if storage.is_shared():
-        return storage if isinstance(storage._owner[0], _SharedMemory) else None
+        return None if storage._shared_memory is None else storage
     try:
         return storage.share_memory_()
     except RuntimeError:
@@ -34,23 +97,54 @@ def _shared(storage: Any) -> Any:
 
 def reduce_storage(storage: Any) -> Any:
     """What another process makes the same storage of."""
-    shared = None if storage.device.type != "cpu" or _in_loader() else _shared(storage)
+    if storage.device.type == "cpu" and _in_loader():
+        channel = _pass_descriptor(storage) if len(storage) else None
+        return storage.__reduce_ex__(2) if channel is None else (rebuild_storage_passed, (channel, len(storage)))
+    shared = None if storage.device.type != "cpu" else _shared(storage)
     if shared is None or not len(storage):
         return storage.__reduce_ex__(2)
-    return rebuild_storage_fd, (reduction.DupFd(shared._owner[0].fd), len(storage))
+    return rebuild_storage_fd, (reduction.DupFd(shared._shared_memory.fd), len(storage))
 
 
 def rebuild_storage_fd(descriptor: Any, size: int) -> Any:
     """A storage over memory that another process has sent."""
-    fd = descriptor.detach()
+    return _over_descriptor(descriptor.detach(), size)
+
+
+def rebuild_storage_passed(channel: int, size: int) -> Any:
+    """A storage over memory that a loader's worker has sent."""
+    if channel not in _channels:
+        raise EOFError("the loader of this batch was closed")
+    (fd,) = reduction.recvfds(_channels[channel], 1)
+    if len(_received) < _MOST_HELD or _held() < _MOST_HELD:
+        return _over_descriptor(fd, size)
+    made = torch.UntypedStorage(size)
+    with open(fd, "rb", buffering=0) as file:
+        file.readinto(memoryview(made))
+    return made
+
+
+def _held() -> int:
+    """How many pieces of received memory are in use; those that have ended are forgotten."""
+    for key, memory in list(_received.items()):
+        if memory() is None:
+            _received.pop(key, None)
+    return len(_received)
+
+
+def _over_descriptor(fd: int, size: int) -> Any:
+    global _look_at
     found = os.fstat(fd)
     if found.st_size < size:
         os.close(fd)
         raise RuntimeError(f"shared memory of {found.st_size} bytes for a storage of {size}")
-    memory = _received.get((found.st_dev, found.st_ino))
+    known = _received.get((found.st_dev, found.st_ino))
+    memory = None if known is None else known()
     if memory is None:
         memory = _SharedMemory(fd, found.st_size)
-        _received[found.st_dev, found.st_ino] = memory
+        _received[found.st_dev, found.st_ino] = weakref.ref(memory)
+        if len(_received) >= _look_at:
+            _look_at = max(_MOST_HELD, 2 * _held())
     else:
         os.close(fd)
     return torch._storage.over_memory(memory, size)
@@ -62,10 +156,10 @@ def reduce_tensor(tensor: Tensor) -> Any:
         raise RuntimeError(_NOT_A_LEAF)
     if tensor.layout is torch.strided and tensor.device.type == "npu":
         return _reduce_npu(tensor) or tensor.__reduce_ex__(2)
-    if tensor.layout is not torch.strided or tensor.device.type != "cpu" or _in_loader():
+    if tensor.layout is not torch.strided or tensor.device.type != "cpu":
         return tensor.__reduce_ex__(2)
     storage = tensor.untyped_storage()
-    if not len(storage) or _shared(storage) is None:
+    if not len(storage) or (storage._shared_memory if _in_loader() else _shared(storage)) is None:
         return tensor.__reduce_ex__(2)
     return rebuild_tensor, (type(tensor), storage, tensor.dtype, tensor.storage_offset(), tuple(tensor.shape), tensor.stride(),
                             tensor.requires_grad)

@@ -166,7 +166,7 @@ def _elu(g: Any, node: Any, x: Any, alpha: float = 1.0) -> str:
     return g.add("Elu", g.name(x), alpha=float(alpha))
 
 
-@_of(_aten.hardtanh, _aten._clamp_number, _aten.clamp)
+@_of(_aten.hardtanh, _aten.clamp)
 def _clip(g: Any, node: Any, x: Any, low: Any = None, high: Any = None) -> str:
     return g.add("Clip", g.name(x), g.name(low, x), g.name(high, x))
 

@@ -218,9 +218,9 @@ class Optimizer:
 
     def __init__(self, params: ParamsT, defaults: dict[str, Any]) -> None:
         self.defaults = defaults
-        self._zero_grad_profile_name = f"Optimizer.zero_grad#{self.__class__.__name__}.zero_grad"
         for table in _HOOK_TABLES:
             setattr(self, table, OrderedDict())
+        self._patch_step_function()
         if isinstance(params, torch.Tensor):
             raise TypeError(
                 "params argument given to the optimizer should be "
@@ -235,6 +235,7 @@ class Optimizer:
             groups = [{"params": groups}]
         for group in groups:
             self.add_param_group(group)
+        self._warned_capturable_if_run_uncaptured = True
 
     def __getstate__(self) -> dict[Any, Any]:
         return {"defaults": self.defaults, "state": self.state, "param_groups": self.param_groups}
@@ -243,6 +244,7 @@ class Optimizer:
         self.__dict__.update(state)
         for table in _HOOK_TABLES:
             self.__dict__.setdefault(table, OrderedDict())
+        self._patch_step_function()
         self.defaults = {**self.defaults, "differentiable": self.defaults.get("differentiable", False)}
 
     def __repr__(self) -> str:
@@ -401,6 +403,7 @@ class Optimizer:
 
     def _patch_step_function(self) -> None:
         """Let the step of this class run hooks: for subclasses that do not call __init__ and give themselves a step."""
+        self._zero_grad_profile_name = f"Optimizer.zero_grad#{self.__class__.__name__}.zero_grad"
         cls = type(self)
         if not getattr(cls.step, "hooked", False):
             cls.step = _hooked(cls.step)  # type: ignore[method-assign]

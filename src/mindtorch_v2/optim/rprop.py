@@ -46,7 +46,8 @@ class Rprop(ForeachOptimizer):
         minus, plus = batch.group["etas"]
         low, high = batch.group["step_sizes"]
         prevs, sizes = batch.state["prev"], batch.state["step_size"]
-        agree = torch._foreach_mul(batch.grads, prevs)
+        # A graph keeps what was multiplied, and prevs change below.
+        agree = torch._foreach_mul(batch.grads, torch._foreach_clone(prevs) if batch.group["differentiable"] else prevs)
         torch._foreach_sign_(agree)
         turned = torch._foreach_clamp_max(agree, 0)  # -1 where the sign has turned, else 0
         # plus, minus or 1; one of the three terms is not zero, so that nothing is rounded

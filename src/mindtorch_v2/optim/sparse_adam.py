@@ -50,7 +50,7 @@ class SparseAdam(OneByOneOptimizer):
         if not state:
             state.update(step=0, exp_avg=like(param), exp_avg_sq=like(param))
         state["step"] += 1
-        grad = (-grad if group["maximize"] else grad).coalesce()  # the update is not linear
+        grad = (-grad if group.get("maximize") else grad).coalesce()  # the update is not linear
         values = grad._values()
         if values.numel() == 0:
             return

@@ -1,6 +1,7 @@
 """torch.signal.windows: the window functions of signal processing."""
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Iterable
 from typing import Any
@@ -27,12 +28,18 @@ def _window(name: str, values: Any) -> Any:
             values(2, True, {"dtype": dtype, "device": device}, *args, **own)      # the arguments are checked all the same
             made = torch.ones((M,), dtype=dtype, device=device)
         elif M == 0:
+            inspect.signature(values).bind(M, sym, {}, *args, **own)                # a wrong argument is told all the same
             made = torch.empty((0,), dtype=dtype, device=device)
         else:
             made = values(M, sym, {"dtype": dtype, "device": device}, *args, **own)
         return made.requires_grad_(requires_grad)
     window.__name__ = window.__qualname__ = name
     window.__doc__ = values.__doc__
+    shown = inspect.signature(window)
+    length, *options = (p.replace(default=torch.strided) if p.name == "layout" else p for p in shown.parameters.values()
+                        if p.kind not in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD))
+    own_parameters = list(inspect.signature(values).parameters.values())[3:]
+    window.__signature__ = shown.replace(parameters=[length, *own_parameters, *options])   # type: ignore[attr-defined]
     return window
 
 

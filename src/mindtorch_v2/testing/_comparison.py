@@ -316,23 +316,22 @@ def tensor_mismatch(actual: Any, expected: Any, wrong: Any, rtol: float, atol: f
         return scalar_mismatch(actual.item(), expected.item(), rtol, atol, "Scalars" if name == "Tensor-likes" else name)
     word = "equal" if not rtol and not atol else "close"
     count, total = int(wrong.sum()), wrong.numel()
-    wide = torch.complex128 if actual.is_complex() else torch.float64 if actual.is_floating_point() else torch.int64
-    gap = (actual.to(wide) - expected.to(wide)).abs()
-    gap = torch.where(wrong, gap, torch.zeros_like(gap))
-    ratio = gap / expected.to(wide).abs()
-    ratio = torch.where(wrong, ratio, torch.zeros_like(ratio))
+    if not actual.is_floating_point() and not actual.is_complex():
+        actual, expected = actual.to(torch.int64), expected.to(torch.int64)
+    right = wrong.logical_not()
+    gap = (actual - expected).abs().masked_fill(right, 0)
+    ratio = (gap / expected.abs()).masked_fill(right, 0)       # 0 / 0 is no difference
     lines = [f"{name} are not {word}!", "", f"Mismatched elements: {count} / {total} ({count / total:.1%})"]
     for kind, values, bound in (("absolute", gap, atol), ("relative", ratio, rtol)):
-        flat = values.reshape(-1)
-        flat = torch.where(flat.isnan(), torch.full_like(flat, torch.inf), flat) if flat.is_floating_point() else flat
-        place = int(flat.argmax())
-        index = tuple(int(i) for i in torch.unravel_index(torch.tensor(place), tuple(values.shape)))
+        largest, place = values.reshape(-1).max(0)
+        index = tuple(int(i) for i in torch.unravel_index(place, tuple(values.shape)))
         allowed = f" (up to {bound} allowed)" if word == "close" else ""
-        lines.append(f"Greatest {kind} difference: {values.reshape(-1)[place].item()} at index {index}{allowed}")
+        lines.append(f"Greatest {kind} difference: {largest.item()} at index {index}{allowed}")
     return "\n".join(lines)
 
 
-def originate_pairs(actual: Any, expected: Any, *, pair_types: Any, sequence_types: Any, mapping_types: Any,
+def originate_pairs(actual: Any, expected: Any, *, pair_types: Any,
+                    sequence_types: Any = (collections.abc.Sequence,), mapping_types: Any = (collections.abc.Mapping,),
                     id: tuple[Any, ...] = (), **options: Any) -> Iterator[Pair]:
     """The pairs of leaves, in order; raises ErrorMeta where the structures differ or no kind handles two leaves."""
     below = {"pair_types": pair_types, "sequence_types": sequence_types, "mapping_types": mapping_types, **options}

@@ -8,6 +8,8 @@ from typing import Any
 
 import mindtorch_v2 as torch
 
+_QUANTISED = (torch.qint8, torch.quint8, torch.qint32, torch.quint4x2, torch.quint2x4)
+
 
 def _interval(dtype: Any, low: float | None, high: float | None) -> tuple[Any, Any]:
     """[low, high) within what the dtype can hold; integers are rounded up, since high is left out."""
@@ -49,6 +51,9 @@ def make_tensor(*shape: Any, dtype: Any, device: Any, low: float | None = None, 
                 requires_grad: bool = False, noncontiguous: bool = False, exclude_zero: bool = False,
                 memory_format: Any = None) -> Any:
     """Random values in [low, high): integers, or uniform floats."""
+    if dtype in _QUANTISED:
+        raise TypeError(f"The requested dtype '{dtype}' is not supported by torch.testing.make_tensor(). To request support, file "
+                        "an issue at: https://github.com/pytorch/pytorch/issues")
     listed = len(shape) == 1 and isinstance(shape[0], collections.abc.Sequence)
     sizes: tuple[int, ...] = tuple(shape[0] if listed else shape)
     is_float = dtype.is_floating_point or dtype.is_complex

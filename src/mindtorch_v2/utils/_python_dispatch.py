@@ -66,6 +66,16 @@ def is_in_any_mode_without_ignore_compile_internals() -> bool:
 
 
 @contextlib.contextmanager
+def _pop_mode_temporarily() -> Iterator[Any]:
+    """A with block without the innermost mode."""
+    mode = _C._pop_dispatch_mode()
+    try:
+        yield mode
+    finally:
+        _C._push_dispatch_mode(mode)
+
+
+@contextlib.contextmanager
 def _disable_current_modes() -> Iterator[list[Any]]:
     """A with block in which no dispatch mode is open."""
     closed = []

@@ -171,6 +171,9 @@ def checkpoint_sequential(functions: Any, segments: int, input: Any, use_reentra
                       "use_reentrant=True. Refer to docs for more details on the differences between the two variants.",
                       stacklevel=2)
         use_reentrant = True
+    unknown = [name for name in kwargs if name != "preserve_rng_state"]
+    if unknown:
+        raise ValueError("Unexpected keyword arguments: " + ",".join(unknown))
     parts: Sequence[Any] = list(functions.children()) if isinstance(functions, torch.nn.Sequential) else list(functions)
 
     def segment(start: int, end: int) -> Callable[[Any], Any]:

@@ -24,8 +24,10 @@ def _nonzero(self: Any) -> Any:
 
 
 def _masked_select(self: Any, mask: Any) -> Any:
-    shape = broadcast(self.shape, mask.shape)
-    self, mask = self.detach().expand(shape), mask.expand(shape)
+    self = self.detach()
+    if self.shape != mask.shape:
+        shape = broadcast(self.shape, mask.shape)
+        self, mask = self.expand(shape), mask.expand(shape)
     out = _empty((_count(mask),), dtype=self.dtype)
     _C._run_kernel("masked_select", (out,), (self, mask))
     return out

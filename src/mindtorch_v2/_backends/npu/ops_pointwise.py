@@ -183,6 +183,7 @@ BODIES = {
     "nextafter": Body(value=_nextafter),
     "rad2deg": Body(value=_rad2deg),
     "round": Body(fallback=_rounded_integers),
+    "round.decimals": Body(fallback=_rounded_integers),
     "sgn": Body(value=_sgn),
     "special_entr": Body(value=_entr),
     "special_xlog1py": Body(value=_xlog1py),

@@ -53,7 +53,7 @@ def _crossings(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
 
 def _common_area(a: Tensor, b: Tensor) -> Tensor:
     """Of two shapes (..., 4, 2): the points of both that bound it, in the order of their angles around its middle."""
-    a, b = ops.broadcast_tensors([a, b])
+    a, b = ops.broadcast_tensors(a, b)
     met, hit = _crossings(a, b)
     points = ops.cat([a, b, met], -2)
     counts = ops.cat([_within(a, b), _within(b, a), hit], -1)

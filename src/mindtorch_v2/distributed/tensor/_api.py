@@ -52,6 +52,7 @@ class DTensor(torch.Tensor):
     _local_tensor: Tensor
     _spec: DTensorSpec
     __torch_function__: Any = torch._C._disabled_torch_function_impl
+    _takes_parts = True        # of composites: there are rules for those
 
     @staticmethod
     def __new__(cls: type, local_tensor: Tensor, spec: DTensorSpec, *, requires_grad: bool = False) -> Any:

@@ -94,7 +94,11 @@ def _assembled(split: GraphModule, device: str) -> FoldedGraphModule:
             with split.graph.inserting_before(node):
                 attribute = split.graph.get_attr(name)
             node.replace_all_uses_with(attribute)
+            given = node.all_input_nodes
             split.graph.erase_node(node)
+            for read in given:
+                if not read.users:
+                    split.graph.erase_node(read)
     if main is not None:
         _inline(split, "submod_1")
     for node in const.graph.nodes:

@@ -27,7 +27,7 @@ class NormalizeArgs(Transformer):
         args, kwargs = self.fetch_args_kwargs_from_env(n)
 
         def kind(arg: Any) -> Any:
-            return self.node_map[arg].meta.get("type") if isinstance(arg, Proxy) and arg in self.node_map else type(arg)
+            return arg.meta.get("type") if isinstance(arg, Node) else type(arg)
         if n.op == "call_function":
             result = self._call(n.target, args, kwargs, map_aggregate(n.args, kind), map_aggregate(n.kwargs, kind))
         else:

@@ -27,9 +27,7 @@ _Mode: Any = _python_dispatch.TorchDispatchMode
 _aten, _END = torch.ops.aten, 2 ** 63 - 1
 # Rows of this library, and the overload of torch that takes the same arguments.
 _TORCHS: dict[str, Any] = {
-    "_index_put_list_": _aten.index_put_.default, "_clamp_number": _aten.clamp.default, "_clamp_tensor": _aten.clamp.Tensor,
-    "_clamp_min_tensor": _aten.clamp_min.Tensor, "_clamp_max_tensor": _aten.clamp_max.Tensor, "_nonzero": _aten.nonzero.default,
-    "_masked_select": _aten.masked_select.default, "_zeta": _aten.special_zeta.default, "_square": _aten.square.default}
+    "_index_put_list_": _aten.index_put_.default, "_zeta": _aten.special_zeta.default}
 CURRENT_DECOMPOSITION_TABLE: Mapping[Any, Callable[..., Any]] = {}
 
 

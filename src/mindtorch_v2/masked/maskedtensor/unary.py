@@ -44,9 +44,7 @@ def _apply_native_unary(fn: Any, *args: Any, **kwargs: Any) -> Any:
 
 NATIVE_UNARY_FNS = [getattr(torch.ops.aten, name) for name in UNARY_NAMES]
 NATIVE_INPLACE_UNARY_FNS = [getattr(torch.ops.aten, name) for name in INPLACE_UNARY_NAMES]
-# clamp and square are composites here: these are the ops that they call.
-DISPATCH.update(dict.fromkeys([*UNARY_NAMES, *INPLACE_UNARY_NAMES, "_clamp_number", "_square", "isfinite"],
-                              _apply_native_unary))
+DISPATCH.update(dict.fromkeys([*UNARY_NAMES, *INPLACE_UNARY_NAMES, "isfinite"], _apply_native_unary))
 
 
 def _is_native_unary(fn: Any) -> bool:

@@ -103,6 +103,8 @@ def multilabel_soft_margin_loss(
         return torch.overrides.handle_torch_function(torch.nn.functional.multilabel_soft_margin_loss,
             (input, target, weight), input, target, weight=weight, size_average=size_average, reduce=reduce,
             reduction=reduction)
+    if size_average is reduce is None and reduction not in ("mean", "sum", "none"):
+        raise ValueError(f"{reduction} is not valid")
     code = _code(reduction, size_average, reduce)
     log_sigmoid = torch._C._nn.log_sigmoid
     loss = -(target * log_sigmoid(input) + (1 - target) * log_sigmoid(-input))

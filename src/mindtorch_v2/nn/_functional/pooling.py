@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import Any, Callable
 
 import mindtorch_v2 as torch
@@ -22,6 +23,10 @@ __all__ = [
 ]  # fmt: skip
 
 
+# What each function made by boolean_dispatch chooses from.
+boolean_dispatched: weakref.WeakKeyDictionary[Callable[..., Any], dict[str, Any]] = weakref.WeakKeyDictionary()
+
+
 def boolean_dispatch(arg_name: str, arg_index: int, default: bool, if_true: Callable[..., Any],
                      if_false: Callable[..., Any], module_name: str, func_name: str) -> Callable[..., Any]:
     """A function that is one of two, by a bool among its arguments."""
@@ -30,6 +35,8 @@ def boolean_dispatch(arg_name: str, arg_index: int, default: bool, if_true: Call
         return (if_true if flag else if_false)(*args, **kwargs)
     choose.__name__, choose.__module__, choose.__doc__ = func_name, module_name, if_true.__doc__ or if_false.__doc__
     choose.__annotations__ = {}               # its signature says nothing, as in torch
+    boolean_dispatched[choose] = {"if_true": if_true, "if_false": if_false, "index": arg_index, "default": default,
+                                  "arg_name": arg_name}
     return choose
 
 

@@ -29,7 +29,7 @@ class CausalBias(torch.Tensor):
 
     @staticmethod
     def __new__(cls: type, variant: CausalVariant, seq_len_q: int, seq_len_kv: int) -> Any:
-        return torch.Tensor._make_subclass(cls, torch.empty(0))
+        return torch.Tensor._make_subclass(cls, torch.empty(int(variant), seq_len_q, seq_len_kv))
 
     def _materialize(self, device: Any = None) -> Any:
         """The mask as bools: True takes part."""
@@ -68,5 +68,5 @@ def causal_lower_right(*size: int) -> CausalBias:
 
 def _causal(variant: CausalVariant, size: tuple[int, ...]) -> CausalBias:
     if len(size) != 2:
-        raise AssertionError(f"causal_{variant.name.lower()} only supports 2D tensors, got {len(size)}D")
+        raise AssertionError(f"causal_{variant.name.lower()} only supports 2D tensors")
     return CausalBias(variant, *size)

@@ -29,6 +29,7 @@ class _IncompatibleKeys(namedtuple("IncompatibleKeys", ["missing_keys", "unexpec
     """What load_state_dict could not match."""
 
     __slots__ = ()
+    __module__ = __name__.rpartition(".")[0] + ".module"     # the one that pickles and messages name
 
     def __repr__(self) -> str:
         if not self.missing_keys and not self.unexpected_keys:

@@ -43,6 +43,13 @@ class CrossMapLRN2d(LocalResponseNorm):
     def __init__(self, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1) -> None:
         super().__init__(size, alpha, beta, k)
 
+    def forward(self, input: Tensor) -> Tensor:
+        if input.dim() != 4:
+            raise ValueError(f"CrossMapLRN2d: Expected input to be 4D, got {input.dim()}D instead.")
+        if input.dtype.itemsize > 2:
+            return super().forward(input)
+        return super().forward(input.float()).to(input.dtype)      # the mean of neighbours has no 16-bit kernel
+
 
 class LayerNorm(Module):
     """Normalises over the last dimensions."""

@@ -241,7 +241,7 @@ class RNNBase(Module):
         unsorted_indices: Any = None
         output: Any
         batched = True
-        states = None if hx is None else hx if isinstance(hx, tuple) else (hx,)
+        states = None if hx is None else (hx[0], hx[1]) if self.mode == "LSTM" else (hx,)
         if packed:
             input, batch_sizes, sorted_indices, unsorted_indices = input
             batch = int(batch_sizes[0])
@@ -250,7 +250,7 @@ class RNNBase(Module):
                 name = self._get_name()
                 raise ValueError(
                     f"{name}: Expected input to be 2D or 3D, got {input.dim()}D instead"
-                    if name == "LSTM"
+                    if name in ("LSTM", "GRU")
                     else f"{name}: Expected input to be 2D or 3D, got {input.dim()}D tensor instead"
                 )
             batched = input.dim() == 3

@@ -212,14 +212,13 @@ def _why_not_packed(layer: Module) -> str:
     """Why torch does not pack the sequences of a batch for layers like this one; empty where it does."""
     if not isinstance(layer, TransformerEncoderLayer):
         return "encoder_layer was not TransformerEncoderLayer"
-    attention, activation = layer.self_attn, layer.activation
-    known = activation in (F.relu, F.gelu) or isinstance(activation, (ReLU, GELU))
+    attention = layer.self_attn
     for fails, why in (
         (layer.norm_first, "norm_first was True"),
         (not attention.batch_first, "self_attn.batch_first was not True(use batch_first for better inference performance)"),
         (attention.in_proj_bias is None, "self_attn was passed bias=False"),
         (not attention._qkv_same_embed_dim, "self_attn._qkv_same_embed_dim was not True"),
-        (not known, "activation_relu_or_gelu was not True"),
+        (not layer.activation_relu_or_gelu, "activation_relu_or_gelu was not True"),
         (layer.norm1.eps != layer.norm2.eps, "norm1.eps was not equal to encoder_layer.norm2.eps"),
         (attention.num_heads % 2 == 1, "self_attn.num_heads is odd"),
     ):
@@ -263,6 +262,13 @@ class TransformerDecoder(Module):
                 memory_is_causal=memory_is_causal,
             )  # fmt: skip
         return output if self.norm is None else self.norm(output)
+
+
+def _relu_or_gelu(activation: Any) -> int:
+    """1: relu, 2: gelu, 0: another activation."""
+    if activation is F.relu or isinstance(activation, ReLU):
+        return 1
+    return 2 if activation is F.gelu or isinstance(activation, GELU) else 0
 
 
 class _TransformerLayer(Module):
@@ -315,6 +321,7 @@ class TransformerEncoderLayer(_TransformerLayer):
         self.dropout1 = Dropout(dropout)
         self.dropout2 = Dropout(dropout)
         self._set_activation(activation)
+        self.activation_relu_or_gelu = _relu_or_gelu(self.activation)
 
     def forward(
         self,

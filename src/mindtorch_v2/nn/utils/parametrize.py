@@ -21,23 +21,22 @@ __all__ = [
 ]  # fmt: skip
 
 
-class _Cache:
-    """Computed parameters, kept while at least one `cached()` block is open."""
-
-    depth = 0
-    values: dict[tuple[int, str], Tensor] = {}
+# Computed parameters, kept while at least one `cached()` block is open: by module and name.
+_cache_enabled = 0
+_cache: dict[tuple[int, str], Tensor] = {}
 
 
 @contextmanager
 def cached() -> Iterator[None]:
     """Compute each parametrized tensor once within the block."""
-    _Cache.depth += 1
+    global _cache_enabled
+    _cache_enabled += 1
     try:
         yield
     finally:
-        _Cache.depth -= 1
-        if _Cache.depth == 0:
-            _Cache.values = {}
+        _cache_enabled -= 1
+        if not _cache_enabled:
+            _cache.clear()
 
 
 def _register(module: Module, name: str, value: Tensor) -> None:
@@ -185,12 +184,12 @@ def _inject_new_class(module: Module) -> None:
 def _inject_property(module: Module, name: str) -> None:
     def get(self: Module) -> Tensor:
         maps = self.parametrizations[name]
-        if _Cache.depth == 0:
+        if not _cache_enabled:
             return maps()
         key = (id(self), name)
-        if key not in _Cache.values:
-            _Cache.values[key] = maps()
-        return _Cache.values[key]
+        if key not in _cache:
+            _cache[key] = maps()
+        return _cache[key]
 
     def set_(self: Module, value: Tensor) -> None:
         self.parametrizations[name].right_inverse(value)

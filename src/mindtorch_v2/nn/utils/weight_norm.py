@@ -19,7 +19,7 @@ def norm_except_dim(v: Tensor, dim: int) -> Tensor:
     """The 2-norm over all dimensions but one; over all where dim is -1."""
     if dim == -1:
         return v.norm(2)
-    others = [d for d in range(v.dim()) if d != dim]
+    others = [d for d in range(v.dim()) if d != dim % v.dim()]
     return torch.linalg.vector_norm(v, 2, others, keepdim=True)
 
 

@@ -4,7 +4,7 @@ from mindtorch_v2.utils.data._utils.collate import default_collate, default_conv
 from mindtorch_v2.utils.data._utils.worker import get_worker_info
 from mindtorch_v2.utils.data.dataloader import DataLoader, _DatasetKind  # noqa: F401
 from mindtorch_v2.utils.data.datapipes._decorator import functional_datapipe
-from mindtorch_v2.utils.data.datapipes.datapipe import IterDataPipe, MapDataPipe
+from mindtorch_v2.utils.data.datapipes.datapipe import DataChunk, DFIterDataPipe, IterDataPipe, MapDataPipe
 from mindtorch_v2.utils.data.dataset import (
     ChainDataset,
     ConcatDataset,
@@ -25,7 +25,8 @@ from mindtorch_v2.utils.data.sampler import (
     WeightedRandomSampler,
 )
 
-__all__ = ["BatchSampler", "ChainDataset", "ConcatDataset", "DataLoader", "Dataset", "DistributedSampler", "IterDataPipe",
-           "IterableDataset", "MapDataPipe", "RandomSampler", "Sampler", "SequentialSampler", "StackDataset", "Subset",
+__all__ = ["BatchSampler", "ChainDataset", "ConcatDataset", "DFIterDataPipe", "DataChunk", "DataLoader", "Dataset",
+           "DistributedSampler", "IterDataPipe", "IterableDataset", "MapDataPipe", "RandomSampler", "Sampler",
+           "SequentialSampler", "StackDataset", "Subset",
            "SubsetRandomSampler", "TensorDataset", "WeightedRandomSampler", "default_collate", "default_convert",
            "functional_datapipe", "get_worker_info", "random_split"]

@@ -1,6 +1,7 @@
 """DataLoader: batches of a dataset, made here or by worker processes."""
 from __future__ import annotations
 
+import functools
 import itertools
 import multiprocessing
 import os
@@ -21,9 +22,17 @@ from mindtorch_v2.utils.data._utils import worker as _worker
 from mindtorch_v2.utils.data._utils.collate import default_collate, default_convert
 from mindtorch_v2.utils.data._utils.fetch import fetcher
 from mindtorch_v2.utils.data._utils.worker import get_worker_info
+from mindtorch_v2.utils.data.datapipes.datapipe import (
+    IterDataPipe,
+    MapDataPipe,
+    _IterDataPipeSerializationWrapper,
+    _MapDataPipeSerializationWrapper,
+)
 from mindtorch_v2.utils.data.dataset import Dataset, IterableDataset
+from mindtorch_v2.utils.data.graph_settings import apply_random_seed, apply_sharding, apply_shuffle_settings
 from mindtorch_v2.utils.data.sampler import BatchSampler, RandomSampler, Sampler, SequentialSampler
 
+ExceptionWrapper: Any = torch._utils.ExceptionWrapper
 POLL_S = MP_STATUS_CHECK_INTERVAL
 __all__ = ["DataLoader", "get_worker_info", "default_collate", "default_convert"]
 _T_co = TypeVar("_T_co", covariant=True)
@@ -52,10 +61,26 @@ def _sharding_worker_init_fn(worker_init_fn: Callable[[int], None] | None, world
     """What a worker calls first whose dataset is a datapipe: the pipe gives the share of this worker of this process."""
     info = get_worker_info()
     if info is not None:
-        torch.utils.data.graph_settings.apply_sharding(info.dataset, world_size * info.num_workers,
-                                                       info.num_workers * rank_id + worker_id)
+        apply_sharding(info.dataset, world_size * info.num_workers,
+                       info.num_workers * rank_id + worker_id)
     if worker_init_fn is not None:
         worker_init_fn(worker_id)
+
+
+def _share_dist_seed(generator: torch.Generator | None, group: Any = None) -> int:
+    """A seed for the datapipes of all workers; with a group, of all its processes."""
+    seed = torch.empty((), dtype=torch.int64).random_(generator=generator)
+    if group is not None:
+        torch.distributed.broadcast(seed, src=0, group=group)
+    return int(seed.item())
+
+
+def _get_distributed_settings() -> tuple[int, int]:
+    """The number of processes, and which this is."""
+    distributed = torch.distributed
+    if distributed.is_available() and distributed.is_initialized():
+        return distributed.get_world_size(), distributed.get_rank()
+    return 1, 0
 
 
 class DataLoader(Generic[_T_co]):
@@ -82,6 +107,11 @@ class DataLoader(Generic[_T_co]):
             raise ValueError("prefetch_factor option should be non-negative")
         if persistent_workers and num_workers == 0:
             raise ValueError("persistent_workers option needs num_workers > 0")
+        if isinstance(dataset, IterDataPipe):
+            dataset = _IterDataPipeSerializationWrapper(apply_shuffle_settings(dataset, shuffle))
+            shuffle = None
+        elif isinstance(dataset, MapDataPipe):
+            dataset = _MapDataPipeSerializationWrapper(dataset)
         self.dataset, self.num_workers, self.pin_memory, self.timeout = dataset, num_workers, pin_memory, timeout
         self.prefetch_factor = 2 if num_workers and prefetch_factor is None else prefetch_factor
         self.worker_init_fn, self.persistent_workers = worker_init_fn, persistent_workers
@@ -203,9 +233,20 @@ class _BaseDataLoaderIter:
         if loader.pin_memory and not self.pin:
             warnings.warn("'pin_memory' argument is set as true but no accelerator is found, then device pinned memory "
                           "won't be used.", stacklevel=3)
+        self.shared_seed: int | None = None
+        self._share_seed()
         # Drawn before the sampler draws, and once for workers that stay: the order of shuffled epochs depends on it.
         self.seed = int(torch.empty((), dtype=torch.int64).random_(generator=loader.generator).item())
         self.begin()
+
+    def _share_seed(self) -> None:
+        """A datapipe's random parts get one seed a pass."""
+        if not isinstance(self.loader.dataset, IterDataPipe):
+            return
+        distributed = torch.distributed
+        group = distributed.group.WORLD if distributed.is_available() and distributed.is_initialized() else None
+        self.shared_seed = _share_dist_seed(self.loader.generator, group)
+        apply_random_seed(self.loader.dataset, torch.Generator().manual_seed(self.shared_seed))
 
     def begin(self) -> None:
         self.indices = iter(self.loader._index_sampler)
@@ -241,11 +282,14 @@ class _BaseDataLoaderIter:
 
 _ITERATOR_NAMES = {"_workers": "processes", "_num_yielded": "given", "_sampler_iter": "indices", "_pin_memory": "pin",
                    "_base_seed": "seed", "_worker_result_queue": "results", "_IterableDataset_len_called": "promised",
-                   "_rcvd_idx": "taken", "_send_idx": "sent", "_workers_status": "active", "_shutdown": "closed"}
+                   "_data_queue": "results", "_index_queues": "tasks", "_next_data": "next_batch",
+                   "_rcvd_idx": "taken", "_send_idx": "sent", "_workers_status": "active", "_shutdown": "closed",
+                   "_shutdown_workers": "close"}
 _LOADER_NAMES = {"_timeout": "timeout", "_collate_fn": "collate_fn", "_drop_last": "drop_last", "_dataset": "dataset",
                  "_persistent_workers": "persistent_workers", "_num_workers": "num_workers", "_dataset_kind": "_dataset_kind",
                  "_prefetch_factor": "prefetch_factor", "_index_sampler": "_index_sampler", "_in_order": "in_order",
                  "_auto_collation": "_auto_collation"}
+_BaseDataLoaderIter._worker_pids_set = True       # type: ignore[attr-defined]  # workers are looked at by the loader itself
 for _names, _path in ((_ITERATOR_NAMES, "{}"), (_LOADER_NAMES, "loader.{}")):
     for _theirs, _ours in _names.items():        # what torch calls the parts of a pass
         setattr(_BaseDataLoaderIter, _theirs, property(attrgetter(_path.format(_ours))))
@@ -257,6 +301,8 @@ class _SingleProcessDataLoaderIter(_BaseDataLoaderIter):
     def __init__(self, loader: DataLoader) -> None:
         if loader.timeout != 0:
             raise AssertionError("_SingleProcessDataLoaderIter requires timeout == 0")
+        if isinstance(loader.dataset, (IterDataPipe, MapDataPipe)):
+            apply_sharding(loader.dataset, *_get_distributed_settings())
         super().__init__(loader)
 
     def begin(self) -> None:
@@ -311,15 +357,22 @@ class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):
         self.results = context.Queue()
         self.tasks: list[Any] = []                # one pipe a worker, written by the thread of _deliver alone
         self.processes: list[Any] = []
-        self.read_ends: list[Any] = []
+        self.worker_ends: list[Any] = []
+        self.channels: list[int] = []             # by which tensors come in shared memory, one a worker
+        init = loader.worker_init_fn
+        if isinstance(loader.dataset, (IterDataPipe, MapDataPipe)):
+            init = functools.partial(_sharding_worker_init_fn, init, *_get_distributed_settings())
         for worker in range(loader.num_workers):
             tasks, pipe = context.Pipe(duplex=False)
+            here, there = context.Pipe()
+            self.channels.append(torch.multiprocessing.reductions.open_channel(here))
             process = context.Process(target=_worker.worker_loop, daemon=True, args=(
                 parent, loader._kind, tasks, self.results, self.seed, worker, loader.num_workers,
-                loader.worker_init_fn, loader.dataset))
+                init, loader.dataset, self.shared_seed, (self.channels[-1], there)))
             _start_process(process, context.get_start_method() == "fork")
-            tasks.close()
-            self.read_ends.append(tasks)          # kept: a Ctrl-C inside its __del__ would be lost
+            for end in (tasks, here, there):
+                end.close()
+            self.worker_ends += tasks, here, there     # kept: a Ctrl-C inside their __del__ would be lost
             self.tasks.append(pipe)
             self.processes.append(process)
         self.outbox: queue.SimpleQueue[tuple[Any, Any] | None] = queue.SimpleQueue()
@@ -337,9 +390,10 @@ class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):
 
     def begin_again(self) -> None:
         """Another epoch with the same workers."""
+        self._share_seed()
         self.begin()
         for tasks in self.tasks:
-            self._post(tasks, ("epoch", None))
+            self._post(tasks, ("epoch", self.shared_seed))
         left = len(self.tasks)
         while left:
             number, _ = self._receive()
@@ -406,7 +460,7 @@ class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):
                 self._send()
                 continue
             self._send()
-            if isinstance(answer, _worker.Failure):
+            if isinstance(answer, ExceptionWrapper):
                 self.close()
                 answer.reraise()
             return answer
@@ -427,6 +481,8 @@ class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):
             process.join(POLL_S)
             if process.is_alive():
                 process.terminate()
+        for channel in self.channels:
+            torch.multiprocessing.reductions.close_channel(channel)
         self.results.close()
         self.results.cancel_join_thread()
 

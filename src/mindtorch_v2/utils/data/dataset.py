@@ -47,6 +47,16 @@ class TensorDataset(Dataset[Any]):
         return self.tensors[0].size(0)
 
 
+def _items_of(dataset: Any, indices: list[Any]) -> list[Any]:
+    """Items of a dataset, all at once where it can."""
+    if not callable(getattr(dataset, "__getitems__", None)):
+        return [dataset[i] for i in indices]
+    items = dataset.__getitems__(indices)
+    if len(items) != len(indices):
+        raise ValueError(f"Nested dataset's output size mismatch. Expected {len(indices)}, got {len(items)}")
+    return items
+
+
 class StackDataset(Dataset[Any]):
     """Items of several datasets side by side, as tuples or dicts."""
 
@@ -66,7 +76,10 @@ class StackDataset(Dataset[Any]):
         return tuple(d[index] for d in self.datasets)
 
     def __getitems__(self, indices: list[Any]) -> list:
-        return [self[i] for i in indices]
+        if isinstance(self.datasets, dict):
+            columns = [_items_of(d, indices) for d in self.datasets.values()]
+            return [dict(zip(self.datasets, row)) for row in zip(*columns)]
+        return list(zip(*(_items_of(d, indices) for d in self.datasets)))
 
     def __len__(self) -> int:
         return self._length
@@ -114,12 +127,16 @@ class ChainDataset(IterableDataset[Any]):
 
     def __iter__(self) -> Iterator[Any]:
         for d in self.datasets:
-            if not isinstance(d, IterableDataset):
-                raise AssertionError("ChainDataset only supports IterableDataset")
-            yield from d
+            yield from self._checked(d)
 
     def __len__(self) -> int:
-        return sum(len(d) for d in self.datasets)   # type: ignore[arg-type, misc]
+        return sum(len(self._checked(d)) for d in self.datasets)
+
+    @staticmethod
+    def _checked(dataset: Any) -> Any:
+        if not isinstance(dataset, IterableDataset):
+            raise AssertionError("ChainDataset only supports IterableDataset")
+        return dataset
 
 
 class Subset(Dataset[Any]):

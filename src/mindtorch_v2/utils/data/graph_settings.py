@@ -1,12 +1,18 @@
 """torch.utils.data.graph_settings: shares, shuffling and seeds of all datapipes that a datapipe reads from."""
 from __future__ import annotations
 
+from enum import IntEnum
 from typing import Any
 
 import mindtorch_v2 as torch
 from mindtorch_v2.utils.data.graph import DataPipeGraph, traverse_dps
 
 __all__ = ["apply_random_seed", "apply_sharding", "apply_shuffle_seed", "apply_shuffle_settings", "get_all_graph_pipes"]
+
+
+class SHARDING_PRIORITIES(IntEnum):
+    """Among whom a datapipe is shared out: all, processes, or workers of one process."""
+    DEFAULT, DISTRIBUTED, MULTIPROCESSING = 1, 2, 3
 
 
 def get_all_graph_pipes(graph: DataPipeGraph) -> list[Any]:

@@ -79,14 +79,25 @@ def collate_tensor_fn(batch: Any, *, collate_fn_map: Any = None) -> Any:
     if get_worker_info() is not None and torch.is_grad_enabled() and any(t.requires_grad for t in batch):
         raise RuntimeError(f"{torch.stack.__name__}(): functions with out=... arguments don't support automatic "
                            "differentiation, but one of the arguments requires grad.")       # a graph cannot leave the process
-    return torch.stack(list(batch), 0)
+    return _stacked(list(batch))
+
+
+def _stacked(batch: list[Any]) -> Any:
+    """Tensors, stacked; in a worker in the memory in which they go to the loader."""
+    first = batch[0]
+    if get_worker_info() is None or first.device.type != "cpu" or first.layout is not torch.strided:
+        return torch.stack(batch, 0)
+    count = len(batch) * first.numel()
+    storage = torch.UntypedStorage._new_shared(count * first.element_size())
+    out = torch.empty(0, dtype=first.dtype).set_(storage, 0, (len(batch), *first.shape))
+    return torch.stack(batch, 0, out=out)
 
 
 def collate_numpy_array_fn(batch: Any, *, collate_fn_map: Any = None) -> Any:
     """NumPy arrays, stacked as tensors."""
     if np_str_obj_array_pattern.search(batch[0].dtype.str) is not None:
         raise TypeError(default_collate_err_msg_format.format(batch[0].dtype))
-    return torch.stack([torch.as_tensor(b) for b in batch], 0)
+    return _stacked([torch.as_tensor(b) for b in batch])
 
 
 def collate_numpy_scalar_fn(batch: Any, *, collate_fn_map: Any = None) -> Any:

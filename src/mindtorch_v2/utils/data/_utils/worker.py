@@ -6,7 +6,6 @@ import random
 import sys
 import threading
 import time
-import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +14,7 @@ import mindtorch_v2 as torch
 from mindtorch_v2.utils import _pytree
 from mindtorch_v2.utils.data._utils.fetch import fetcher
 
+ExceptionWrapper: Any = torch._utils.ExceptionWrapper
 PARENT_CHECK_S = 1.0     # how often a worker looks whether its parent is alive
 
 
@@ -37,44 +37,29 @@ def get_worker_info() -> WorkerInfo | None:
     return _worker_info
 
 
-class Failure:
-    """An exception on its way to the main process."""
-
-    def __init__(self, where: str) -> None:
-        kind, value, trace = sys.exc_info()
-        self.kind, self.where = kind, where
-        self.text = "".join(traceback.format_exception(kind, value, trace))
-
-    def reraise(self) -> None:
-        message = f"Caught {self.kind.__name__} {self.where}.\nOriginal {self.text}"   # type: ignore[union-attr]
-        if self.kind is KeyError:
-            message = _KeyErrorText(message)
-        try:
-            error = self.kind(message)   # type: ignore[misc]
-        except Exception:
-            raise RuntimeError(message) from None
-        raise error
-
-
-class _KeyErrorText(str):
-    """KeyError shows its message quoted; this one shows as it is."""
-
-    def __repr__(self) -> str:
-        return str(self)
-
-
 @dataclass
 class Exhausted:
     """An IterableDataset's stream ended in this worker."""
     worker: int
 
 
+_MOST_SHARED = 64        # tensors of a batch that go through shared memory, each as a descriptor of its own
+
+
 def _compact(data: Any) -> Any:
-    """Tensors that show part of a larger storage travel alone."""
+    """Tensors that show part of a larger storage travel alone; the first ones in shared memory."""
+    count = 0
+
     def own(t: Any) -> Any:
+        nonlocal count
         if t.layout != torch.strided:            # its parts travel as they are
             return t
-        return t.clone() if t.untyped_storage().nbytes() > t.nbytes else t
+        if t.untyped_storage().nbytes() > t.nbytes:
+            t = t.clone()
+        count += 1
+        if count <= _MOST_SHARED and t.device.type == "cpu":
+            torch.multiprocessing.reductions._shared(t.untyped_storage())
+        return t
     return _pytree.tree_map_only(torch.Tensor, own, data)
 
 
@@ -99,20 +84,23 @@ def worker_loop(parent: int | None, kind: tuple, tasks: Any, results: Any, *args
 
 
 def _serve(kind: tuple, tasks: Any, results: Any, seed: int, worker: int, count: int,
-           init: Callable[[int], Any] | None, dataset: Any) -> None:
-    """Answers (number, indices) with (number, batch); None ends it, an int begins another epoch with that seed."""
+           init: Callable[[int], Any] | None, dataset: Any, shared_seed: int | None, channel: tuple[int, Any]) -> None:
+    """Answers (number, indices) with (number, batch); None ends it, ("epoch", seed) begins another."""
     global _worker_info
     torch.set_num_threads(1)
+    torch.multiprocessing.reductions.enter_worker(*channel)
     _seed_all(seed, worker)
+    if shared_seed is not None:
+        dataset = _seed_pipes(dataset, shared_seed)
     _worker_info = WorkerInfo(worker, count, seed + worker, dataset)
-    failed: Failure | None = None
+    failed: ExceptionWrapper | None = None
     fetch: Any = None
     try:
         if init is not None:
             init(worker)
         fetch = fetcher(dataset, *kind)
     except Exception:
-        failed = Failure(f"in DataLoader worker process {worker}")
+        failed = ExceptionWrapper(where=f"in DataLoader worker process {worker}")
     while True:
         task = tasks.recv()
         if task is None:
@@ -120,6 +108,8 @@ def _serve(kind: tuple, tasks: Any, results: Any, seed: int, worker: int, count:
             return
         number, index = task
         if number == "epoch":
+            if index is not None:
+                dataset = _seed_pipes(dataset, index)
             failed, fetch = None, fetcher(dataset, *kind)
             results.put(("epoch", worker))
             continue
@@ -130,10 +120,15 @@ def _serve(kind: tuple, tasks: Any, results: Any, seed: int, worker: int, count:
             else:
                 answer = _compact(fetch.fetch(index))
         except StopIteration:
-            answer = Exhausted(worker) if kind[3] else Failure(f"in DataLoader worker process {worker}")
+            answer = Exhausted(worker) if kind[3] else ExceptionWrapper(where=f"in DataLoader worker process {worker}")
         except Exception:
-            answer = Failure(f"in DataLoader worker process {worker}")
+            answer = ExceptionWrapper(where=f"in DataLoader worker process {worker}")
         results.put((number, answer))
+
+
+def _seed_pipes(dataset: Any, seed: int) -> Any:
+    """A datapipe whose random parts begin with the seed that all workers share."""
+    return torch.utils.data.graph_settings.apply_random_seed(dataset, torch.Generator().manual_seed(seed))
 
 
 def _seed_all(base_seed: int, worker: int) -> None:
@@ -173,6 +168,9 @@ def _generate_state(base_seed: int, worker_id: int) -> list[int]:
         value = value * factor & mask
         made.append(value ^ value >> 16)
     return made
+
+
+_worker_loop = worker_loop       # torch's name; its arguments are this library's own
 
 
 # ---- for loaders of packages ----------------------------------------------------------------------------------------

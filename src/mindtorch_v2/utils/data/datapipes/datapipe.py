@@ -2,10 +2,27 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from mindtorch_v2.utils.data.dataset import Dataset, IterableDataset
+
+
+class DataChunk(list[Any]):
+    """The items of a batch that a pipe made."""
+
+    def __init__(self, items: Iterable[Any]) -> None:
+        items = list(items)
+        super().__init__(items)
+        self.items = items
+
+    def as_str(self, indent: str = "") -> str:
+        """The items as text."""
+        return indent + "[" + ", ".join(str(item) for item in self) + "]"
+
+    def raw_iterator(self) -> Iterator[Any]:
+        """The items as they are."""
+        yield from self.items
 
 
 class _Pipe:

@@ -12,7 +12,7 @@ import mindtorch_v2 as torch
 from mindtorch_v2.utils.data._utils.collate import default_collate
 from mindtorch_v2.utils.data.datapipes._decorator import functional_datapipe
 from mindtorch_v2.utils.data.datapipes._shuffling import Shuffling
-from mindtorch_v2.utils.data.datapipes.datapipe import IterDataPipe
+from mindtorch_v2.utils.data.datapipes.datapipe import DataChunk, IterDataPipe
 from mindtorch_v2.utils.data.sampler import SequentialSampler
 
 __all__ = ["Batcher", "Collator", "Concater", "Demultiplexer", "Filter", "Forker", "Grouper", "IterableWrapper", "Mapper",
@@ -101,7 +101,7 @@ class Filter(_Over):
 class Batcher(_Over):
     """Lists of batch_size items."""
 
-    def __init__(self, datapipe: Any, batch_size: int, drop_last: bool = False, wrapper_class: Any = list) -> None:
+    def __init__(self, datapipe: Any, batch_size: int, drop_last: bool = False, wrapper_class: Any = DataChunk) -> None:
         if batch_size <= 0:
             raise AssertionError("Batch size is required to be larger than 0!")
         super().__init__(datapipe)

@@ -48,9 +48,8 @@ def narrow(tensor: Any, dim: int, start: Any, length: Any, layout: Any = torch.s
         _check_layout(layout)
     if dim != 1:
         raise RuntimeError("jagged layout only supports dim=1")
-    count = tensor.shape[0]
-    starts, lengths = (torch.as_tensor(t, dtype=torch.int64, device=tensor.device).expand(count) for t in (start, length))
-    return torch._nested.from_list([tensor[i].narrow(0, a, n) for i, (a, n) in enumerate(zip(starts.tolist(), lengths.tolist()))])
+    starts, lengths = (torch.as_tensor(t, dtype=torch.int64, device=tensor.device) for t in (start, length))
+    return torch._nested.narrowed(tensor, starts, lengths)
 
 
 def masked_select(tensor: Any, mask: Any) -> Any:

@@ -1,0 +1,1 @@
+"""torch._dispatch: what programs ask of PyTorch's dispatcher."""
