@@ -2,7 +2,6 @@
 from mindtorch_v2._C.python cimport *
 from mindtorch_v2._C.library cimport *
 from mindtorch_v2._C.geometry cimport *
-from mindtorch_v2._C.storage cimport *
 cdef enum:
     CONTIGUOUS = 0
     PRESERVE = 1
