@@ -31,7 +31,8 @@ def install(testing_internal: str | os.PathLike[str] | None = None) -> ModuleTyp
 
     Returns the module. PyTorch need not be installed, and is not touched where it is. What was imported as mindtorch_v2
     stays the same module and gets torch's name. `testing_internal` is for tests: a folder that holds the
-    torch/testing/_internal of a PyTorch, which is then imported over this library, in processes started from here too.
+    torch/testing/_internal of a PyTorch, which is then imported over this library, in processes started from here too;
+    without it, that of the PyTorch on sys.path is taken, if there is one.
     """
     _refuse_pytorch()
     os.environ[VARIABLE] = "1"

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 OURS = "mindtorch_v2"
 PACKAGE_FOLDER = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), OURS)
 NPU_FOLDER = os.path.join(PACKAGE_FOLDER, "_torch_npu")
-TESTING_INTERNAL = "MINDTORCH_TESTING_INTERNAL"      # a folder with torch/testing/_internal of a PyTorch; set by tests
+TESTING_INTERNAL = "MINDTORCH_TESTING_INTERNAL"      # a folder with torch/testing/_internal of a PyTorch
 ALIASES = {OURS: "torch", "torch_npu.npu": "torch.npu"}      # a name, and the name under which its module lives
 
 
@@ -42,9 +42,8 @@ class TorchFinder:
             return _package_spec("torch", PACKAGE_FOLDER, FrontDoorLoader)
         if fullname == "torch_npu":
             return _package_spec("torch_npu", NPU_FOLDER, SourceFileLoader)
-        if fullname == "torch.testing._internal" and TESTING_INTERNAL in os.environ:
-            folder = os.path.join(os.environ[TESTING_INTERNAL], *fullname.split("."))
-            return _package_spec(fullname, folder, SourceFileLoader)
+        if fullname == "torch.testing._internal":
+            return _testing_internal()
         # runpy runs __main__ itself; the module of an alias would be torch.__main__.
         canonical = alias_target(fullname) if not fullname.endswith(".__main__") else None
         known = find_spec(canonical) if canonical else None
@@ -61,6 +60,16 @@ class TorchFinder:
             return ()
         from mindtorch_dropin.metadata import distributions  # importlib.metadata is slow to import, and then it is
         return distributions(context.name)
+
+
+def _testing_internal() -> ModuleSpec | None:
+    """The helpers of PyTorch's own tests: of the folder that is named, or of the PyTorch that is installed."""
+    named = os.environ.get(TESTING_INTERNAL)
+    for folder in sys.path if named is None else (named,):
+        package = os.path.join(folder, "torch", "testing", "_internal")
+        if os.path.isfile(os.path.join(package, "__init__.py")):
+            return _package_spec("torch.testing._internal", package, SourceFileLoader)
+    return None
 
 
 def _package_spec(name: str, folder: str, loader: type[SourceFileLoader]) -> ModuleSpec:

@@ -444,11 +444,20 @@ if __name__ == "__main__":
 """
 
 
-def test_a_test_file_runs_as_a_program_and_its_children_find_the_helpers(tmp_path: Path) -> None:
+@pytest.mark.parametrize("named", [True, False])
+def test_a_test_file_runs_as_a_program_and_its_children_find_the_helpers(tmp_path: Path, named: bool) -> None:
     (tmp_path / "foreign.py").write_text(FOREIGN)
     # Where CI is set, PyTorch's run_tests() writes reports by a package of its own.
-    environ = {name: value for name, value in os.environ.items() if name != "CI"}
-    environ["MINDTORCH_TESTING_INTERNAL"] = str(Path(torchgen.__file__).parents[1])
+    environ = {name: value for name, value in os.environ.items() if name not in ("CI", "MINDTORCH_TESTING_INTERNAL")}
+    if named:
+        environ["MINDTORCH_TESTING_INTERNAL"] = str(Path(torchgen.__file__).parents[1])
     done = subprocess.run([sys.executable, "-m", "mindtorch_v2", "foreign.py"], cwd=tmp_path, env=environ, capture_output=True,
                           text=True, timeout=300)
     assert done.returncode == 0 and "Ran 2 tests" in done.stderr, done.stderr[-3000:]
+
+
+def test_a_folder_without_the_helpers_is_no_reason_to_look_elsewhere(tmp_path: Path) -> None:
+    environ = {**os.environ, "MINDTORCH_TESTING_INTERNAL": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-m", "mindtorch_v2", "-c", "import torch.testing._internal"], env=environ,
+                          capture_output=True, text=True, timeout=100)
+    assert done.returncode == 1 and "No module named 'torch.testing._internal'" in done.stderr, done.stderr[-3000:]
