@@ -27,8 +27,8 @@ from mindtorch_v2._construct import (
 )
 from mindtorch_v2 import _nested, _sparse
 from mindtorch_v2 import (
-    _absent, _asserts, _config, _facade, _legacy, _symbolic, backends, compiler, cuda, jit, overrides, random, torch_version,
-    version,
+    _absent, _asserts, _config, _facade, _legacy, _named, _symbolic, backends, compiler, cuda, jit, overrides, random,
+    torch_version, version,
 )
 from mindtorch_v2._legacy import set_default_tensor_type
 from mindtorch_v2.overrides import _assert
@@ -105,8 +105,8 @@ _deferred.defer(autograd.__name__, {**dict.fromkeys(
     ("profiler", "kineto_available", "DeviceType", "ProfilerActivity", "ProfilerState", "_supported_activities",
      "_record_function_with_args_enter", "_record_function_with_args_exit"), "autograd.profiler"),
                                     **dict.fromkeys(("_check_batched", "_check_batched_forward"), "_functorch.batched_checks")})
-_deferred.defer(_ops.__name__, {"npu": "_ops.npu", **dict.fromkeys(("OpOverload", "OpOverloadPacket",
-                                                                    "HigherOrderOperator"), "library")})
+_deferred.defer(_ops.__name__, {"npu": "_ops.npu", **dict.fromkeys(
+    ("OpOverload", "OpOverloadPacket", "_OpNamespace", "_Ops", "HigherOrderOperator"), "library")}, otherwise=_named.of("_ops"))
 vars(_ops)["DispatchKey"] = _absent.DispatchKey
 # Names of torch's core that few programs read, by torch._C and torch._C._autograd.
 _CORE_NAMES = (
@@ -126,6 +126,7 @@ _CORE_NAMES = (
     "_jit_set_profiling_executor _jit_override_can_fuse_on_cpu _jit_override_can_fuse_on_gpu _jit_set_texpr_fuser_enabled "
     "_jit_set_nvfuser_enabled _jit_set_nvfuser_guard_mode _set_math_sdp_allow_fp16_bf16_reduction "
     "_get_graph_executor_optimize _set_print_stack_traces_on_fatal_signal "
+    "_set_deterministic_algorithms _set_warnAlways _push_on_torch_dispatch_stack _pop_torch_dispatch_stack _storage_id "
     "_WeakTensorRef _TensorBase _get_autograd_fallback_mode _set_autograd_fallback_mode")
 _AUTOGRAD_NAMES = (
     "CreationMeta _push_saved_tensors_default_hooks _pop_saved_tensors_default_hooks "
@@ -138,8 +139,11 @@ _deferred.defer(_C.__name__, {"PyTorchFileReader": "_file_records", "PyTorchFile
                               "_AutoDispatchBelowADInplaceOrView": "_library.operator",
                               **dict.fromkeys(("_set_worker_pids", "_remove_worker_pids", "_error_if_any_worker_fails",
                                                "_set_worker_signal_handlers"), "utils.data._utils.signal_handling"),
-                              **dict.fromkeys(_CORE_NAMES.split(), "_core_names")}, plain_lookup=True)
-_deferred.defer(_C._autograd.__name__, dict.fromkeys(_AUTOGRAD_NAMES.split(), "_core_names"), plain_lookup=True)
+                              **dict.fromkeys(_CORE_NAMES.split(), "_core_names")}, plain_lookup=True, otherwise=_named.of("_C"))
+_deferred.defer(_C._autograd.__name__, dict.fromkeys(_AUTOGRAD_NAMES.split(), "_core_names"), plain_lookup=True,
+                otherwise=_named.of("_C._autograd"))
+_deferred.defer(_C._functorch.__name__, {}, otherwise=_named.of("_C._functorch"))
+_deferred.defer(_C._profiler.__name__, {}, otherwise=_named.of("_C._profiler"))
 
 
 def __dir__() -> list[str]:

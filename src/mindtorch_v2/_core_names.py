@@ -17,6 +17,12 @@ _get_deterministic_algorithms_warn_only = torch.is_deterministic_algorithms_warn
 _get_float32_matmul_precision = torch.get_float32_matmul_precision
 _get_warnAlways = torch.is_warn_always_enabled
 _is_autocast_available = torch.amp.is_autocast_available
+_set_warnAlways = torch.set_warn_always
+
+
+def _set_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None:
+    torch.use_deterministic_algorithms(mode, warn_only=warn_only)
+
 
 
 def _get_deterministic_fill_uninitialized_memory() -> bool:
@@ -114,6 +120,21 @@ def _infer_size(a: Any, b: Any) -> Any:
 
 
 _TensorBase = _core.TensorBase
+
+
+def _storage_id(x: torch.Tensor) -> int:
+    """A number that only tensors of one storage have in common."""
+    return x.untyped_storage()._cdata
+
+
+def _push_on_torch_dispatch_stack(mode: Any) -> None:
+    """Opens a mode."""
+    _core._push_dispatch_mode(mode)
+
+
+def _pop_torch_dispatch_stack(key: Any = None) -> Any:
+    """Closes the innermost mode."""
+    return _core._pop_dispatch_mode()
 
 
 class _WeakTensorRef:

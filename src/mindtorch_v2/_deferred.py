@@ -5,6 +5,7 @@ The front door keeps nothing of Python's own: what it imported would be reachabl
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from importlib import import_module
 from types import ModuleType
 from typing import Any
@@ -27,13 +28,15 @@ class _AtFirstUse:
         return found
 
 
-def defer(name: str, sources: dict[str, str], plain_lookup: bool = False) -> None:
+def defer(name: str, sources: dict[str, str], plain_lookup: bool = False, otherwise: Callable[[str], Any] | None = None) -> None:
     """Let the module of a name read each name from the module below mindtorch_v2 that `sources` says.
 
     A __getattr__ of the module would keep the interpreter from caching torch.f: three times the cost of reading it. With
-    the plain lookup of an object, the class is used only for what the module does not have.
+    the plain lookup of an object, the class is used only for what the module does not have; `otherwise` finds what that lacks.
     """
     members: dict[str, Any] = {word: _AtFirstUse(word, source) for word, source in sources.items()}
     if plain_lookup:
         members["__getattribute__"] = object.__getattribute__
+    if otherwise is not None:
+        members["__getattr__"] = lambda module, word: otherwise(word)
     sys.modules[name].__class__ = type(name, (ModuleType,), members)

@@ -61,3 +61,5 @@ def wait(future: Any) -> Any:
 
 boolean_dispatch = torch.nn.functional.boolean_dispatch
 boolean_dispatched = torch.nn._functional.pooling.boolean_dispatched
+
+torch._named.complete(__name__)

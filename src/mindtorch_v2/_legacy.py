@@ -181,8 +181,12 @@ class _Removed:
         """Raises: torch removed it."""
         return lstsq(self, other)
 
+    def __long__(self: Any) -> int:
+        """What int() gives: Python 2 had two kinds of integers."""
+        return int(self)
 
-removed_methods = {name: method for name, method in vars(_Removed).items() if not name.startswith("_")}
+
+removed_methods = {name: method for name, method in vars(_Removed).items() if not name.startswith("_") or name == "__long__"}
 for _name, _method in removed_methods.items():
     _method.__qualname__ = f"Tensor.{_name}"
 removed = {"eig": eig, "solve": solve, "symeig": _symeig, "lstsq": lstsq, "matrix_rank": matrix_rank}

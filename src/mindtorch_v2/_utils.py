@@ -1,10 +1,13 @@
 """torch._utils: what packages read of torch's own helpers, such as how an error travels between processes."""
 from __future__ import annotations
 
+import importlib
+import importlib.util
 import logging
 import os
 import sys
 import traceback
+import warnings
 from typing import Any
 
 import mindtorch_v2 as torch
@@ -190,3 +193,116 @@ def _rebuild_parameter_with_state(data: Any, requires_grad: bool, backward_hooks
     for name, value in {**(attributes or {}), **(slots or {})}.items():
         setattr(made, name, value)
     return made
+
+
+# ---- gradients of many tensors, in one buffer of each dtype ---------------------------------------------------------------
+def _take_tensors(tensors: Any, size_limit: int) -> Any:
+    """Lists of tensors of one type that together take no more than so many bytes, in order; what is left at the end."""
+    held: dict[str, tuple[list[Any], int]] = {}
+    for tensor in tensors:
+        key = tensor.type()
+        size = tensor.numel() * tensor.element_size()
+        if tensor.is_sparse:
+            size = sum(part.numel() * part.element_size() for part in (tensor._indices(), tensor._values()))
+        found, total = held.get(key, ([], 0))
+        if found and total + size > size_limit:
+            yield found
+            found, total = [], 0
+        found.append(tensor)
+        held[key] = found, total + size
+    yield from (found for found, _ in held.values() if found)
+
+
+def _reorder_tensors_as(tensors: Any, ordered_tensors: Any) -> Any:
+    """Tensors that were sorted by type, in the order of others of the same types."""
+    by_type: dict[str, list[Any]] = {}
+    for tensor in tensors:
+        by_type.setdefault(tensor.type(), []).append(tensor)
+    each = {key: iter(found) for key, found in by_type.items()}
+    return tuple(next(each[tensor.type()]) for tensor in ordered_tensors)
+
+
+def _flatten_sparse_tensors(tensors: Any) -> tuple[Any, Any]:
+    """The indices of all, and the values of all, as one vector each."""
+    return (_flatten_dense_tensors([x._indices() for x in tensors]), _flatten_dense_tensors([x._values() for x in tensors]))
+
+
+# ---- names, devices, rebuilding -----------------------------------------------------------------------------------------------
+def _import_dotted_name(name: str) -> Any:
+    """What a full name of an importable package leads to."""
+    first, *others = name.split(".")
+    found = __import__(first)
+    for word in others:
+        found = getattr(found, word)
+    return found
+
+
+def try_import(module_name: str) -> Any:
+    """A module, None where there is none."""
+    if (found := sys.modules.get(module_name)) is not None:
+        return found
+    try:
+        return importlib.import_module(module_name) if importlib.util.find_spec(module_name) else None
+    except ModuleNotFoundError:        # of a package above it
+        return None
+
+
+def is_compiling() -> bool:
+    """False: nothing is compiled."""
+    return False
+
+
+def _get_async_or_non_blocking(function_name: str, non_blocking: bool, kwargs: dict[str, Any]) -> bool:
+    """non_blocking, also under the name that it had once."""
+    if not kwargs:
+        return non_blocking
+    if set(kwargs) != {"async"}:
+        (unexpected,) = [name for name in kwargs if name != "async"][:1]
+        raise TypeError(f"{function_name}() got an unexpected keyword argument '{unexpected}'")
+    warnings.warn("'async' is deprecated; use 'non_blocking'", stacklevel=2)
+    asynchronous: bool = kwargs["async"]
+    return asynchronous
+
+
+def _get_device_attr(get_member: Any) -> Any:
+    """What a function reads of the module of the accelerator that is there; None without one."""
+    kind = _get_available_device_type()
+    return get_member(_get_device_module(kind)) if kind else None
+
+
+def get_current_device_index() -> int:
+    """The number of the current npu, -1 where there is none."""
+    return int(torch.npu.current_device()) if torch.npu.is_available() else -1
+
+
+def _handle_complex(tensor: Any) -> Any:
+    """Complex numbers as pairs of real ones; another tensor as it is."""
+    return torch.view_as_real(tensor) if not isinstance(tensor, torch.nn.UninitializedParameter) and tensor.is_complex() else tensor
+
+
+def _maybe_view_chunk_cat(res: Any, group_size: int, gather_dim: int) -> Any:
+    """torch.cat(torch.chunk(res, group_size), gather_dim), as views where only sizes of 1 lie before that dimension."""
+    if gather_dim == 0:
+        return res
+    shape = list(res.shape)
+    rows = shape[0] // group_size
+    if shape[0] != rows * group_size:
+        raise AssertionError("dim 0 of res must be a multiple of group_size")
+    parts = res.view(group_size, rows, *shape[1:]).movedim(0, gather_dim)
+    shape[0] = rows
+    shape[gather_dim] *= group_size
+    return parts.reshape(shape)
+
+
+def _functionalize_sync(t: Any) -> None:
+    """Nothing waits to be written back."""
+
+
+def _rebuild_device_tensor_from_numpy(data: Any, dtype: Any, device: Any, requires_grad: bool) -> Any:
+    """A tensor on a device that has no storage to pickle, from an array."""
+    return torch.from_numpy(data).to(dtype=dtype, device=device).requires_grad_(requires_grad)
+
+
+def _rebuild_device_tensor_from_cpu_tensor(data: Any, dtype: Any, device: Any, requires_grad: bool) -> Any:
+    """The same from a tensor in host memory."""
+    return data.to(device).requires_grad_(requires_grad)

@@ -155,3 +155,5 @@ _MEMORY = """empty_cache empty_host_cache get_memory_info max_memory_allocated m
     memory_stats reset_accumulated_memory_stats reset_peak_memory_stats""".split()
 memory: Any = torch._facade.module(__name__, "memory", "What torch.accelerator says of memory.",
                                    **{name: globals()[name] for name in _MEMORY})
+
+__path__: list[str] = []       # modules that torch has below it are found by name

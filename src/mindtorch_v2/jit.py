@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Iterator
 from typing import Any, Final, Optional, Union
 
-from mindtorch_v2 import _C, _deferred, _facade
+from mindtorch_v2 import _C, _deferred, _facade, _named
 
 __all__ = ["Attribute", "Error", "Final", "annotate", "export", "fork", "freeze", "ignore", "interface", "is_scripting",  # noqa: F822
            "is_tracing", "isinstance", "load", "onednn_fusion_enabled", "optimized_execution", "save", "script",
@@ -223,7 +223,8 @@ _state: Any = _facade.module(__name__, "_state", "Whether TorchScript compiles: 
                              enable=_facade.refusal("torch.jit._state.enable", _WHY))
 mobile: Any = _facade.module(__name__, "mobile", "TorchScript on phones.",
                              **_facade.refusals("_load_for_lite_interpreter", _WHY, "torch.jit.mobile."))
-annotations: Any = _facade.module(__name__, "annotations", "Types that TorchScript reads.", Any=Any, List=list, Dict=dict,
+annotations: Any = _facade.module(  # type: ignore[no-redef]
+    __name__, "annotations", "Types that TorchScript reads.", Any=Any, List=list, Dict=dict,
                              Tuple=tuple, Optional=Optional, Union=Union,
                              **{f"BroadcastingList{n}": dict.fromkeys((int, float, bool), list) for n in range(1, 7)})
 _MODULES = ("ScriptModule", "RecursiveScriptModule", "TopLevelTracedModule", "TracedModule", "ONNXTracedModule",
@@ -252,3 +253,7 @@ def save(m: Any, f: Any, *args: Any, **kwargs: Any) -> None:
 def load(f: Any, *args: Any, **kwargs: Any) -> Any:
     """Refuses: there is no TorchScript to run."""
     raise NotImplementedError("[torch.jit.load] mindtorch_v2 has no TorchScript; load a state_dict with torch.load")
+
+
+__path__: list[str] = []       # modules that torch has below it are found by name
+_named.complete(__name__, *(f"{__name__}.{_name}" for _name in ("_recursive", "_trace", "annotations", "frontend", "mobile")))

@@ -34,7 +34,7 @@ _definers: weakref.WeakValueDictionary[str, Library] = weakref.WeakValueDictiona
 _SCHEMA = re.compile(r"\(.*\) -> .*", re.S)
 
 
-class _Namespace:
+class _OpNamespace:
     """The ops of one namespace, as attributes."""
 
     def __init__(self, name: str) -> None:
@@ -50,7 +50,7 @@ class _Namespace:
         return sorted({*super().__dir__(), *(o.name for o in operators.values() if o.space == self._name)})
 
 
-class _Aten(_Namespace):
+class _Aten(_OpNamespace):
     """torch's own ops."""
 
     def __getattr__(self, name: str) -> Any:
@@ -62,7 +62,7 @@ class _Aten(_Namespace):
         return found
 
 
-class _Npu(_Namespace):
+class _Npu(_OpNamespace):
     """torch_npu's own ops; the rows are read at the first look, and a name without one is refused by that name."""
 
     def __getattr__(self, name: str) -> Any:
@@ -89,10 +89,10 @@ class _Ops:
         """Refuses: such a library holds ops for PyTorch's C++ core."""
         raise OSError(f"[torch.ops.load_library] {path}: mindtorch_v2 has no C++ core of PyTorch that could load it")
 
-    def __getattr__(self, name: str) -> _Namespace:
+    def __getattr__(self, name: str) -> _OpNamespace:
         if name.startswith("__"):
             raise AttributeError(name)
-        self.__dict__[name] = made = _Namespace(name)
+        self.__dict__[name] = made = _OpNamespace(name)
         return made
 
 

@@ -12,3 +12,5 @@ current_allocated_memory = driver_allocated_memory = recommended_max_memory = de
 _refused: dict[str, Any] = _facade.refusals("synchronize get_rng_state set_rng_state set_per_process_memory_fraction",
                                             "there is no Apple GPU: the devices are cpu and npu", "torch.mps.", RuntimeError)
 globals().update(_refused)
+
+__path__: list[str] = []       # modules that torch has below it are found by name

@@ -363,3 +363,21 @@ def enable_reentrant_dispatch() -> Iterator[None]:
         yield
     finally:
         _C._set_grad_enabled(before)
+
+
+def _get_overloaded_args(relevant_args: Iterable[Any], get_type_fn: Callable[[Any], type] | None = None) -> list[Any]:
+    """One argument of each type that overrides __torch_function__, in the order in which they are asked: subclasses first."""
+    if _C._is_function_off():
+        return []
+    kind_of = type if get_type_fn is None else get_type_fn
+    found: dict[type, Any] = {}
+    for arg in relevant_args:
+        kind = kind_of(arg)
+        if kind in found or not hasattr(kind, "__torch_function__") \
+                or kind.__torch_function__ is _disabled_torch_function_impl:
+            continue
+        kinds = list(found)
+        at = next((i for i, other in enumerate(kinds) if issubclass(kind, other)), len(kinds))
+        items = list(found.items())
+        found = dict([*items[:at], (kind, arg), *items[at:]])
+    return list(found.values())

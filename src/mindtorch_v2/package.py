@@ -35,3 +35,7 @@ Directory: Any = torch._facade.absent("torch.package.Directory", _WHY)
 def is_from_package(obj: Any) -> bool:
     """False: no object is."""
     return False
+
+__path__: list[str] = []       # modules that torch has below it are found by name
+
+torch._named.complete(__name__)

@@ -158,3 +158,6 @@ _utils: Any = torch._facade.module(__name__, "_utils", "Services of the profiler
     "torch.profiler._utils."))
 profiler: Any = torch._facade.module(__name__, "profiler", "Where torch keeps its profiler.", _KinetoProfile=profile, **{
     name: globals()[name] for name in __all__})
+
+__path__: list[str] = []       # modules that torch has below it are found by name
+torch._named.complete(__name__)

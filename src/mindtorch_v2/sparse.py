@@ -214,3 +214,5 @@ def _maker(x: Any) -> Callable[[Any], Any]:
     rows = x.layout in (torch.sparse_csr, torch.sparse_bsr)
     first, second = (x.crow_indices(), x.col_indices()) if rows else (x.ccol_indices(), x.row_indices())
     return lambda v: torch.sparse_compressed_tensor(first, second, v, x.shape, layout=x.layout)
+
+__path__: list[str] = []       # modules that torch has below it are found by name

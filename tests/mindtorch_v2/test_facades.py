@@ -256,3 +256,137 @@ def test_small_differences_that_broke_packages() -> None:
             api.nn.Linear(1, 1).cuda()
         assert api.nn.ReLU().cuda() is not None and api.utils.data.dataloader.default_collate([1, 2]).tolist() == [1, 2]
         assert not isinstance(api.ones(1), api.PyTorchFileReader) if api is mt else True
+
+
+# ---- modules that are here by name only -----------------------------------------------------------------------------------
+def test_modules_by_name_refuse_with_a_reason_and_lack_what_torch_lacks() -> None:
+    ir = importlib.import_module("mindtorch_v2._dynamo.backends.common")
+    with pytest.raises(NotImplementedError, match=r"\[torch._dynamo.backends.common.aot_autograd\] mindtorch_v2 captures no graphs"):
+        ir.aot_autograd()
+    assert "aot_autograd" in dir(ir) and not hasattr(ir, "no_such_name")
+    layers = importlib.import_module("mindtorch_v2.nn.quantized.dynamic.modules")
+    assert not isinstance(mt.nn.Linear(1, 1), layers.Linear)
+    with pytest.raises(NotImplementedError, match="does not quantise"):
+        layers.Linear(1, 1)
+    for absent in ("mindtorch_v2._dynamo.no_such_module", "mindtorch_v2.nn.quantized.no_such_module"):
+        with pytest.raises(ModuleNotFoundError):
+            importlib.import_module(absent)
+    assert issubclass(importlib.import_module("mindtorch_v2.jit.frontend").UnsupportedNodeError, Exception)
+    assert importlib.import_module("mindtorch_v2._dynamo.utils").__spec__.origin is None      # made by hand: the table adds to it
+    with pytest.raises(ImportError):
+        exec("from mindtorch_v2._C import _no_such_name")
+    with pytest.raises(NotImplementedError, match=r"\[torch._C._dispatch_keys\]"):
+        mt._C._dispatch_keys(mt.ones(1))
+
+
+def test_every_name_of_the_table_is_one_of_pytorch() -> None:
+    """A sample of its modules, each with all its names."""
+    named = importlib.import_module("mindtorch_v2._named")
+    for path in sorted(named._table())[::23]:
+        try:
+            theirs = importlib.import_module(f"torch.{path}")
+        except ImportError:                # needs a package that is not installed
+            continue
+        assert not [name for name in named._names(path) if not hasattr(theirs, name)], path
+
+
+@twin
+def test_helpers_of_tests_of_graph_capture(t):
+    testing = importlib.import_module(f"{t.__name__}._dynamo.testing")
+    counter = testing.CompileCounter()
+    graph = importlib.import_module(f"{t.__name__}.fx").symbolic_trace(lambda x: x.sin() + 1)
+    run = counter(graph, [t.ones(2)])
+    made = testing.rand_strided((2, 3), (1, 4), dtype=t.float64)
+    settings = type("Settings", (), {"a": 1})
+
+    class Base:
+        """Two tests."""
+
+        def test_one(self):
+            return settings.a
+
+        def helper(self):
+            return "helped"
+    changed = testing.make_test_cls_with_patches(Base, "Changed", "_two", (settings, "a", 2))
+    case = changed()
+    return (counter.frame_count, counter.op_count, run(t.zeros(2)), made.stride(), made.dtype, made.untyped_storage().nbytes(),
+            changed.__name__, case.test_one_two(), hasattr(case, "test_one"), case.helper(), settings.a,
+            testing.requires_bwd_pass([t.ones(2), t.ones(2, requires_grad=True)]), testing.reduce_to_scalar_loss([t.arange(4.0), t.ones(2)]),
+            testing.same([t.ones(2), {"a": t.zeros(1)}], [t.ones(2), {"a": t.zeros(1)}]), testing.same(t.ones(2), t.zeros(2)),
+            testing.format_speedup(1.5, 0.01), testing.format_speedup(1.5, 0.5),
+            error(lambda: testing.reduce_to_scalar_loss("x")))
+
+
+@twin
+def test_content_store_and_versioner(t, tmp_path):
+    store = importlib.import_module(f"{t.__name__}.utils._content_store")
+    versioner = importlib.import_module(f"{t.__name__}.utils._cpp_extension_versioner").ExtensionVersioner()
+    place = str(tmp_path / t.__name__)
+    base = t.arange(6.0)
+    writer = store.ContentStoreWriter(place, stable_hash=True)
+    writer.write_tensor("all", base)
+    writer.write_tensor("rows", base.view(2, 3).t())
+    reader = store.ContentStoreReader(place)
+    whole, rows = reader.read_tensor("all"), reader.read_tensor("rows")
+    whole[1] = 9
+    source = tmp_path / "source.cpp"
+    source.write_text(t.__name__)
+    versions = [versioner.bump_version_if_changed("x", [str(source)], [["-O2"]], "", False, False, True, False) for _ in range(2)]
+    source.write_text(t.__name__ + " ")
+    versions.append(versioner.bump_version_if_changed("x", [str(source)], [["-O2"]], "", False, False, True, False))
+    return (store.hash_storage(base.untyped_storage(), stable_hash=True), writer.compute_tensor_metadata(base)[1:], rows, rows.stride(),
+            versions, versioner.get_version("x"), versioner.get_version("y"), error(lambda: reader.read_tensor("none"), 17))
+
+
+@twin
+def test_file_lock_keeps_others_out(t, tmp_path):
+    lock = importlib.import_module(f"{t.__name__}.utils._filelock").FileLock
+    first, second = lock(str(tmp_path / "lock")), lock(str(tmp_path / "lock"), timeout=0.01)
+    with first:
+        refused = error(second.acquire, 12)
+        with first:
+            inner = first.is_locked
+        still = first.is_locked
+    with second:
+        return refused, inner, still, first.is_locked, second.is_locked
+
+
+@twin
+def test_records_of_tensors_and_helpers_of_lists(t):
+    fake = importlib.import_module(f"{t.__name__}._subclasses.fake_tensor")
+    utils, autograd = (importlib.import_module(f"{t.__name__}.{name}") for name in ("_utils", "autograd._functions.utils"))
+    x = t.empty_strided((2, 3, 4, 5), (60, 1, 15, 3), requires_grad=True)
+    coo = t.eye(3).to_sparse().coalesce()
+    records = [fake.extract_tensor_metadata(value) for value in (x, t.ones(2, dtype=t.complex64).conj(), coo)]
+    mode = fake.FakeTensorMode()
+    tensors = [t.ones(3), t.ones(2, dtype=t.int64), t.zeros(4)]
+
+    class Sub(t.Tensor):
+        """Overrides nothing."""
+
+        @classmethod
+        def __torch_function__(cls, func, types, args=(), kwargs=None):
+            return super().__torch_function__(func, types, args, kwargs)
+
+    class Below(Sub):
+        """A subclass of it."""
+    ones = t.ones(2)
+    sub, below = ones.as_subclass(Sub), ones.as_subclass(Below)
+    chosen = t.overrides._get_overloaded_args((ones, sub, below, sub))
+    return ([[str(getattr(r, f)).replace("mindtorch_v2", "torch") for f in ("shape", "stride", "memory_format", "storage_bytes", "is_conj",
+                                                                            "is_coalesced", "sparse_dim", "requires_grad")] for r in records],
+            fake.maybe_get_fake_mode(mode.from_tensor(ones)) is mode, fake.maybe_get_fake_mode(ones),
+            list(utils._take_tensors(tensors, 20)), utils._reorder_tensors_as([tensors[0], tensors[2], tensors[1]], tensors),
+            utils._maybe_view_chunk_cat(t.arange(12).view(4, 3), 2, 1), utils._import_dotted_name("os.path.join").__name__,
+            utils.try_import("no_such_module_at_all"), autograd.maybe_unexpand(t.ones(2, 3, 4), t.Size([3, 1])),
+            [type(arg).__name__ for arg in chosen], int(t.tensor(3.7).__long__()))
+
+
+def test_throughput_is_measured_over_threads() -> None:
+    bench = mt.utils.ThroughputBenchmark(mt.nn.Linear(2, 2))
+    with pytest.raises(RuntimeError, match="Please provide benchmark inputs"):
+        bench.benchmark()
+    bench.add_input(mt.ones(1, 2))
+    stats = bench.benchmark(num_calling_threads=2, num_warmup_iters=1, num_iters=9)
+    assert stats.num_iters == 9 and str(stats).splitlines()[1] == "Total number of iterations: 9" and stats.latency_avg_ms > 0
+    assert bench.run_once(mt.ones(1, 2)).shape == (1, 2)

@@ -66,6 +66,79 @@ from torch.testing._internal import logging_utils, dynamo_pytree_test_utils
 import functorch
 from functorch import combine_state_for_ensemble, make_functional, make_functional_with_buffers, make_fx, vmap
 from functorch.experimental import chunk_vmap, functionalize, replace_all_batch_norm_modules_
+import functorch.dim, torch.testing._internal.common_pruning, torch.testing._internal.hop_db
+from functorch.compile import config
+from torch._C import _dispatch_keys, _dispatch_tls_local_exclude_set, _dispatch_tls_set_dispatch_key_excluded, _DisableTorchDispatch
+from torch._C._autograd import _KinetoEvent, _ProfilerResult
+from torch._C._dynamo import compiled_autograd, eval_frame, guards
+from torch._C._dynamo.eval_frame import set_eval_frame
+from torch._C._functorch import CInterpreter, _unwrap_functional_tensor, get_interpreter_stack, peek_interpreter_stack
+from torch._C._profiler import _EventType, _ExtraFields_PyCall, _ExtraFields_TorchOp, _TensorMetadata
+import torch._C._lazy, torch._C._monitor, torch._C._distributed_c10d, torch._lazy.ts_backend, torch._numpy.testing
+from torch._dynamo.backends.common import aot_autograd
+from torch._dynamo.backends.debugging import ExplainWithBackend
+from torch._dynamo.debug_utils import same_two_models
+from torch._dynamo.testing import CompileCounter, CompileCounterWithBackend, EagerAndRecordGraphs, expectedFailureDynamic
+from torch._dynamo.utils import detect_fake_mode, dynamo_timed, same
+from torch._dynamo.variables.base import VariableTracker
+from torch._export.passes.replace_view_ops_with_view_copy_ops_pass import is_view_op
+from torch._export.utils import get_buffer, get_param, is_buffer, is_param
+from torch._export.verifier import SpecViolationError, Verifier
+from torch._functorch._aot_autograd.autograd_cache import AOTAutogradCache
+from torch._functorch.compile_utils import fx_graph_cse
+from torch._guards import CompileContext, CompileId, TracingContext, tracing
+from torch._higher_order_ops.flex_attention import flex_attention
+from torch._higher_order_ops.invoke_subgraph import mark_compile_region
+from torch._higher_order_ops.out_dtype import out_dtype
+from torch._inductor.test_case import TestCase, run_tests
+from torch._inductor.codecache import FxGraphCache, PyCodeCache
+from torch._inductor.pattern_matcher import PatternMatcherPass
+from torch._jit_internal import _Await, _qualified_name, get_callable_argument_names
+from torch._library.effects import EffectType
+from torch._library.fake_class_registry import FakeScriptObject, register_fake_class
+from torch._library.fake_profile import MissingOpProfile, OpProfile
+from torch._library.opaque_object import OpaqueBase, register_opaque_type
+from torch._library.simple_registry import SimpleLibraryRegistry
+from torch._ops import OperatorBase, _OpNamespace, dl_open_guard, resolve_key
+from torch._prims.rng_prims import register_rng_prims
+from torch._python_dispatcher import PythonDispatcher
+from torch._subclasses.fake_impls import get_fast_op_impls
+from torch._subclasses.fake_tensor import _CacheKeyState, extract_tensor_metadata
+from torch._subclasses.functional_tensor import FunctionalTensor, FunctionalTensorMode
+from torch.ao.nn.quantized.modules.utils import _quantize_weight
+from torch.ao.pruning import BaseSparsifier, FakeSparsity, WeightNormSparsifier
+from torch.autograd._functions.utils import maybe_unexpand, maybe_view
+from torch.backends._nnapi.prepare import convert_model_to_nnapi
+from torch.cuda._memory_viz import profile_plot
+from torch.cuda._sanitizer import StreamId
+from torch.export.unflatten import InterpreterModule
+from torch.fx._graph_pickler import GraphPickler
+from torch.fx.experimental.proxy_tensor import selective_decompose
+from torch.jit._recursive import wrap_cpp_module
+from torch.jit.frontend import UnsupportedNodeError
+from torch.nn.attention.varlen import varlen_attn
+from torch.nn.intrinsic.quantized import ConvReLU2d
+from torch.nn.quantized.dynamic.modules import Linear
+from torch.nn.utils._expanded_weights.expanded_weights_utils import forward_helper, unpack_expanded_weight_or_tensor
+from torch.onnx.utils import unconvertible_ops
+from torch.overrides import _get_overloaded_args
+from torch.package._mangling import PackageMangler
+from torch.package.package_exporter import PackagingErrorReason
+from torch.profiler._pattern_matcher import NamePattern, report_all_anti_patterns
+from torch.quantization.quantize_fx import prepare_fx
+from torch.sparse._semi_structured_conversions import sparse_semi_structured_from_dense_cutlass
+from torch.utils._content_store import ContentStoreReader, ContentStoreWriter, hash_storage
+from torch.utils._cpp_extension_versioner import ExtensionVersioner
+from torch.utils._debug_mode import DebugMode
+from torch.utils._filelock import FileLock
+from torch.utils._sympy.functions import FloorDiv
+from torch.utils._sympy.value_ranges import ValueRanges
+from torch.utils.benchmark.utils.fuzzer import FuzzedParameter, FuzzedTensor, Fuzzer
+from torch.utils.bundled_inputs import augment_model_with_bundled_inputs
+from torch.utils.hipify import hipify_python
+from torch.utils.mobile_optimizer import LintCode, MobileOptimizerType
+from torch.utils.throughput_benchmark import format_time
+from torch.utils.viz._cycles import observe_tensor_cycles
 """
 # What those names do together with torch.testing._internal, over the drop-in.
 USES = """

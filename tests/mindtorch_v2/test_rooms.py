@@ -21,7 +21,7 @@ MAX_LINES = 600  # the habit is 500; above this a file has to be split
 
 # What stands directly under src/mindtorch_v2/, by floor. A new file or folder is added here.
 FLOORS: dict[int, str] = {
-    0: "_C _deferred _dlpack _facade _dtype _device _shape _row _schema _function_schema _errors _config _progress",
+    0: "_C _deferred _dlpack _facade _named _dtype _device _shape _row _schema _function_schema _errors _config _progress",
     1: "_storage _typed_storage _legacy_new _tensor _tensor_pickling _printing _numpy _offered_members",
     2: "autograd _backends",
     3: "_ops amp _legacy",
@@ -44,8 +44,8 @@ ONE_PACKAGE = dict.fromkeys(("_pickling", "_unpickling", "_rebuilding", "_archiv
 ONE_PACKAGE |= {"_vendor": "torch_version"}
 ONE_PACKAGE |= {"_storage": "_tensor", "_typed_storage": "_tensor", "_printing": "_tensor", "_offered_members": "_tensor",
                 "_legacy_new": "_tensor", "_tensor_pickling": "_tensor"}
-# The only imports by name: a backend; floor 5, at its first use; NumPy, at the first array.
-LOADERS = ("_backends/registry.py", "_deferred.py", "_tensor.py")
+# The only imports by name: a backend; floor 5, at its first use; NumPy, at the first array; torch._utils.try_import.
+LOADERS = ("_backends/registry.py", "_deferred.py", "_named.py", "_tensor.py", "_utils.py")
 NUMPY_DOORS = ("_numpy.py", "_tensor.py", "_C/", "_torch_npu/testing/")
 SOURCES = sorted(PACKAGE.rglob("*.py"))
 

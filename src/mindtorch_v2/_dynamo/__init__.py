@@ -8,7 +8,7 @@ from typing import Any
 import mindtorch_v2 as torch
 
 for _name in ("allow_in_graph", "assume_constant_result", "disable", "disallow_in_graph", "forbid_in_graph",
-              "is_compiling", "list_backends", "reset", "run"):
+              "is_compiling", "list_backends", "reset", "run", "set_stance", "substitute_in_graph"):
     globals()[_name] = getattr(torch.compiler, _name)
 
 _facade = torch._facade
@@ -83,9 +83,6 @@ utils: Any = _facade.module(__name__, "utils", "What graph capture says of itsel
                        CompileProfiler=_facade.absent("torch._dynamo.utils.CompileProfiler", _WHY))
 compiled_autograd: Any = _facade.module(__name__, "compiled_autograd", "Backward passes are not compiled.",
                                    reset=torch.compiler.reset, _disable=contextlib.nullcontext)
-testing: Any = _facade.module(__name__, "testing", "Helpers for tests of graph capture.", reset=torch.compiler.reset,
-                         optimize_assert=optimize_assert,
-                         **_facade.absents("CompileCounter CompileCounterWithBackend", _WHY, "torch._dynamo.testing."))
 trace_rules: Any = _facade.module(__name__, "trace_rules", "Which functions would be captured: none.",
                              _as_posix_path=lambda path: PurePath(path).as_posix())
 _trace_wrapped_higher_order_op: Any = _facade.module(
@@ -93,3 +90,6 @@ _trace_wrapped_higher_order_op: Any = _facade.module(
     TransformGetItemToIndex=TransformGetItemToIndex)
 test_case: Any = _facade.module(__name__, "test_case", "The base class of tests: torch.testing._internal's.")
 torch._deferred.defer(test_case.__name__, dict.fromkeys(("TestCase", "run_tests"), "testing._internal.common_utils"))
+torch._deferred.defer(__name__, {"testing": "_dynamo.testing"})
+torch._deferred.defer(utils.__name__, {"detect_fake_mode": "_guards", "same": "_dynamo.testing"})
+torch._named.complete(__name__, eval_frame.__name__, utils.__name__, exc.__name__)

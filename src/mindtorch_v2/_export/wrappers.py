@@ -5,6 +5,8 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+import mindtorch_v2 as torch
+
 
 def mark_subclass_constructor_exportable_experimental(constructor_subclass: Callable[..., Any]) -> Callable[..., Any]:
     """The __init__ of a class of tensors; torch.export records what it makes op by op, so the mark changes nothing."""
@@ -18,3 +20,5 @@ def mark_subclass_constructor_exportable_experimental(constructor_subclass: Call
     def marked(*args: Any, **kwargs: Any) -> None:
         constructor_subclass(*args, **kwargs)
     return marked
+
+torch._named.complete(__name__)

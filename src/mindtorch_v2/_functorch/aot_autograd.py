@@ -26,3 +26,5 @@ def make_boxed_compiler(compiler: Callable[..., Any]) -> Callable[..., Any]:
     def boxed(fx_g: Any, inps: Any) -> Any:
         return make_boxed_func(compiler(fx_g, inps))
     return boxed
+
+torch._named.complete(__name__)

@@ -90,3 +90,5 @@ def reductify_leaf(grad_input: Any, grad_input_bdim: int | None, input_bdim: int
         return torch.vmap(torch.Tensor.sum_to_size, in_dims=(grad_input_bdim, None), out_dims=input_bdim)(
             grad_input, target_shape_without_bdim_to_reduce_to)
     return grad_input if grad_input_bdim == input_bdim else grad_input.movedim(grad_input_bdim, input_bdim)
+
+torch._named.complete(__name__)

@@ -95,3 +95,5 @@ def temporarily_clear_interpreter_stack() -> Iterator[list[Any]]:
         yield list(layers)
     finally:
         torch._C._pop_transform((layers, len(layers)))
+
+torch._named.complete(__name__)

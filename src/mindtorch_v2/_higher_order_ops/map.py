@@ -32,3 +32,5 @@ def map(f: Callable[..., Any], xs: Any, *args: Any) -> Any:  # noqa: A001
     if any(x.shape[0] == 0 for x in leaves):
         raise RuntimeError("map() cannot be mapped over zero number of xs")
     return _stack_pytree([f(item, *args) for item in _unstack_pytree(xs)])
+
+torch._named.complete(__name__)

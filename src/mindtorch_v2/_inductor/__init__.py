@@ -65,3 +65,8 @@ def list_mode_options(mode: str | None = None, dynamic: bool | None = None) -> d
 def list_options() -> list[str]:
     """Empty: there are no options."""
     return []
+
+
+test_case: Any = _facade.module(__name__, "test_case", "The base class of tests: torch.testing._internal's.")
+torch._deferred.defer(test_case.__name__, dict.fromkeys(("TestCase", "run_tests"), "testing._internal.common_utils"))
+torch._named.complete(codecache.__name__, utils.__name__, exc.__name__)

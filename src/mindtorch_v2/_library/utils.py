@@ -135,3 +135,5 @@ def mutated_args_kwargs(schema: Any) -> tuple[list[int], list[str]]:
     """Places and names of the arguments that are changed."""
     return ([i for i, a in enumerate(schema.arguments) if a.is_write and not a.kwarg_only],
             [a.name for a in schema.arguments if a.is_write and a.kwarg_only])
+
+torch._named.complete(__name__)

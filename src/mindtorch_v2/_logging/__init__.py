@@ -5,7 +5,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from mindtorch_v2 import _facade
+from mindtorch_v2 import _facade, _named
 
 
 def set_logs(**kwargs: Any) -> None:
@@ -83,3 +83,5 @@ _internal: Any = _facade.module(__name__, "_internal", "Where torch keeps its ch
                            LogState=LogState, LogRegistry=LogRegistry, log_state=log_state, log_registry=log_registry,
                            _get_log_state=_get_log_state, _set_log_state=_set_log_state, _init_logs=_init_logs,
                            trace_log=trace_log, set_logs=set_logs)
+
+_named.complete(__name__, _internal.__name__)

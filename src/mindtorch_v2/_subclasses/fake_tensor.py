@@ -7,6 +7,8 @@ from __future__ import annotations
 from typing import Any
 
 import mindtorch_v2 as torch
+from mindtorch_v2._subclasses._metadata import TensorMetadata as TensorMetadata
+from mindtorch_v2._subclasses._metadata import extract_tensor_metadata as extract_tensor_metadata
 
 _python_dispatch, _pytree = torch.utils._python_dispatch, torch.utils._pytree
 _Mode: Any = _python_dispatch.TorchDispatchMode
@@ -214,3 +216,53 @@ def unset_fake_temporarily() -> Any:
 def is_fake(x: Any) -> bool:
     """Whether x is a fake tensor."""
     return isinstance(x, FakeTensor)
+
+
+def maybe_get_fake_mode(t: Any) -> Any:
+    """The mode of a fake tensor, also of one inside a subclass that holds tensors; None of others."""
+    if isinstance(t, FakeTensor):
+        return t.fake_mode
+    if not _python_dispatch.is_traceable_wrapper_subclass(t):
+        return None
+    modes = [maybe_get_fake_mode(getattr(t, name)) for name in t.__tensor_flatten__()[0]]
+    if any(mode is not modes[0] for mode in modes):
+        raise AssertionError("all inner tensors must be of one FakeTensorMode")
+    return modes[0]
+
+
+def get_plain_tensors(subclass: Any, *, out: list[Any]) -> list[Any]:
+    """The tensors that a subclass holds, and those inside these, in `out`."""
+    if not _python_dispatch.is_traceable_wrapper_subclass(subclass):
+        out.append(subclass)
+        return out
+    for name in subclass.__tensor_flatten__()[0]:
+        inner = getattr(subclass, name)
+        if isinstance(inner, torch.Tensor):
+            get_plain_tensors(inner, out=out)
+        else:
+            out.append(inner)
+    return out
+
+
+class FakeCopyMode(torch.overrides.TorchFunctionMode):
+    """A with block in which copies of tensors (clone, copy.deepcopy) are fake ones of a mode."""
+
+    def __init__(self, fake_mode: FakeTensorMode) -> None:
+        self.fake_mode = fake_mode
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func is torch.Tensor.clone:
+            return func(self.fake_mode.from_tensor(args[0]), **kwargs)
+        if func is torch.Tensor.__deepcopy__:
+            source, memo = args
+            if id(source) not in memo:
+                made = self.fake_mode.from_tensor(source)
+                parameter = isinstance(source, torch.nn.Parameter)
+                memo[id(source)] = torch.nn.Parameter(made, source.requires_grad) if parameter else made
+            return memo[id(source)]
+        with torch.overrides.DisableTorchFunctionSubclass():
+            return func(*args, **kwargs)
+
+
+torch._named.complete(__name__)

@@ -48,3 +48,27 @@ def assert_metadata_eq(assert_eq: Callable[[object, object], None], m1: Any, m2:
     assert_eq(m1.requires_grad, m2.requires_grad)
     if not skip_leaf:
         assert_eq(m1.is_leaf, m2.is_leaf)
+
+
+def assert_eq(a: Any, b: Any) -> None:
+    """Fails where two values differ, with both."""
+    if a != b:
+        raise AssertionError(f"{a} != {b}")
+
+
+def is_sparse_compressed(t: Any) -> bool:
+    """Whether a tensor's layout is one of the four compressed ones."""
+    return isinstance(t, torch.Tensor) and t.layout in (torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc)
+
+
+def is_sparse_any(t: Any) -> bool:
+    """Whether a tensor's layout is a sparse one."""
+    return isinstance(t, torch.Tensor) and t.layout is torch.sparse_coo or is_sparse_compressed(t)
+
+
+def safe_is_leaf(t: Any) -> bool:
+    """Whether a tensor is a leaf; no where it cannot say so, as one of inference mode."""
+    try:
+        return bool(t.is_leaf)
+    except RuntimeError:
+        return False

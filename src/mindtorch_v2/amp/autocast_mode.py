@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-from mindtorch_v2 import _C
+from mindtorch_v2 import _C, _named
 from mindtorch_v2._backends.npu import errors, runtime
 from mindtorch_v2._tensor import Tensor
 
@@ -166,3 +166,5 @@ get_autocast_cpu_dtype = functools.partial(get_autocast_dtype, "cpu")
 set_autocast_cpu_dtype = functools.partial(set_autocast_dtype, "cpu")
 get_autocast_gpu_dtype = functools.partial(get_autocast_dtype, "npu")
 set_autocast_gpu_dtype = functools.partial(set_autocast_dtype, "npu")
+
+_named.complete(__name__)

@@ -6,7 +6,7 @@ import warnings
 from collections import defaultdict
 from typing import Any
 
-from mindtorch_v2 import _C
+from mindtorch_v2 import _C, _named
 from mindtorch_v2.amp.autocast_mode import _DTYPES, _has_npu
 
 
@@ -207,3 +207,5 @@ class GradScaler:
         if self._enabled:
             state |= {"_init_scale": self.get_scale(), "_init_growth_tracker": self._get_growth_tracker()}
         return state | {"_scale": None, "_growth_tracker": None}
+
+_named.complete(__name__)

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
-from mindtorch_v2 import autograd
+from mindtorch_v2 import _named, autograd
 from mindtorch_v2._C import GeneratorBase, TensorBase, _op_named
 from mindtorch_v2.autograd import forward_ad
 from mindtorch_v2.autograd.engine import grad
@@ -536,3 +536,5 @@ def get_analytical_jacobian(inputs: Any, output: Any, nondet_tol: float = 0.0,
     found, again = _analytical(output, checked), _analytical(output, checked)
     same = all(bool((a - b).abs().max() <= nondet_tol) for a, b in zip(found, again) if a.numel())
     return tuple(found), same, True, all(a.dtype == x.dtype for a, x in zip(found, checked))
+
+_named.complete(__name__)

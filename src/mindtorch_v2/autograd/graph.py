@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from mindtorch_v2 import _C
+from mindtorch_v2 import _C, _named
 from mindtorch_v2._C import Node, RemovableHandle  # noqa: F401
 
 __all__ = ["saved_tensors_hooks", "save_on_cpu", "disable_saved_tensors_hooks", "register_multi_grad_hook",
@@ -203,3 +203,5 @@ def increment_version(tensor: Any) -> None:
         raise RuntimeError("increment_version expect a Iterable[Tensor] as input")
     for t in (tensor,) if isinstance(tensor, _C.TensorBase) else tensor:
         _C._core._bump(t)
+
+_named.complete(__name__)

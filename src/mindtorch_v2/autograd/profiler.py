@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from mindtorch_v2 import _C
+from mindtorch_v2 import _C, _named
 from mindtorch_v2._C import TensorBase
 from mindtorch_v2.autograd.modes import profilers as _running
 from mindtorch_v2.autograd.profiler_util import (  # noqa: F401
@@ -294,3 +294,5 @@ class emit_itt(emit_nvtx):
         if self.enabled:
             raise NotImplementedError("[torch.autograd.profiler.emit_itt] ranges for Intel's profiler are not offered")
         return None
+
+_named.complete(__name__)

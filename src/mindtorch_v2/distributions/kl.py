@@ -251,3 +251,5 @@ def _transformed(p: Any, q: Any) -> Tensor:
         raise NotImplementedError("KL between distributions with different transforms is not implemented")
     extra = len(p.event_shape) - len(p.base_dist.event_shape)
     return sum_rightmost(kl_divergence(p.base_dist, q.base_dist), extra)
+
+torch._named.complete(__name__)

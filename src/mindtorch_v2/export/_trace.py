@@ -196,3 +196,5 @@ def load(f: Any, **kwargs: Any) -> ExportedProgram:
     """Refuses: PyTorch's archive of exported programs is not read."""
     raise NotImplementedError("[torch.export.load] mindtorch_v2 does not read PyTorch's .pt2 archives; load a module that "
                               "torch.save wrote, with torch.load(f, weights_only=False)")
+
+torch._named.complete(__name__)

@@ -3,6 +3,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import mindtorch_v2 as torch
+
 __all__ = ["Dim", "ShapesCollection", "dims"]
 
 
@@ -64,3 +66,5 @@ def _varying(shapes: Any) -> list[Any]:
     if shapes is Dim.AUTO or shapes is Dim.STATIC or shapes is None or isinstance(shapes, int):
         return []
     return [shapes]
+
+torch._named.complete(__name__)

@@ -163,3 +163,5 @@ class _SizesCheck:
                     raise AssertionError(f"Guard failed: {name} is {wanted.dtype} of {wanted.dim()} dims")
             elif hasattr(wanted, "value") and given != wanted.value:
                 raise AssertionError(f"Guard failed: {name} == {wanted.value!r}")
+
+torch._named.complete(__name__)

@@ -6,6 +6,8 @@ import enum
 from collections.abc import Collection, Mapping
 from typing import Any
 
+import mindtorch_v2 as torch
+
 __all__ = ["ConstantArgument", "ExportBackwardSignature", "ExportGraphSignature", "InputKind", "InputSpec", "OutputKind",
            "OutputSpec", "TensorArgument"]
 
@@ -155,3 +157,5 @@ class ExportGraphSignature:
         inputs = "\n".join(str(s) for s in self.input_specs)
         outputs = "\n".join(str(s) for s in self.output_specs)
         return f"\n# inputs\n{inputs}\n\n# outputs\n{outputs}\n"
+
+torch._named.complete(__name__)

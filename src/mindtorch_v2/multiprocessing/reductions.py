@@ -270,3 +270,5 @@ def init_reductions() -> None:
     reduction.ForkingPickler.register(torch.Tensor, reduce_tensor)
     reduction.ForkingPickler.register(torch.nn.Parameter, reduce_tensor)
     reduction.ForkingPickler.register(torch.UntypedStorage, reduce_storage)
+
+torch._named.complete(__name__)

@@ -14,3 +14,4 @@ from mindtorch_v2.utils import (
 )
 from mindtorch_v2.utils._swap import swap_tensors
 from mindtorch_v2.utils.backend_registration import generate_methods_for_privateuse1_backend, rename_privateuse1_backend
+from mindtorch_v2.utils.throughput_benchmark import ThroughputBenchmark

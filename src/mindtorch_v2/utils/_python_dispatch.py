@@ -116,3 +116,5 @@ def return_and_correct_aliasing(func: Any, args: Any, kwargs: Any, out: Any) -> 
     if name.endswith("_") and not name.startswith("__"):
         return args[0]
     return out
+
+torch._named.complete(__name__)

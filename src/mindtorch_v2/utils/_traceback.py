@@ -6,6 +6,8 @@ import traceback
 from collections.abc import Iterator
 from typing import Any
 
+import mindtorch_v2 as torch
+
 
 class CapturedTraceback:
     """Where the program was."""
@@ -47,3 +49,5 @@ def format_traceback_short(tb: Any) -> str:
 def report_compile_source_on_error() -> Iterator[None]:
     """Changes nothing: no code is generated whose source would have to be shown."""
     yield
+
+torch._named.complete(__name__)

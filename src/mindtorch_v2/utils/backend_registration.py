@@ -76,3 +76,5 @@ def _add(cls: Any, name: str, value: Any) -> None:
     if hasattr(cls, name):
         raise RuntimeError(f"The custom device module of {cls.__name__} has already been registered with {name}")
     setattr(cls, name, value)
+
+torch._named.complete(__name__)

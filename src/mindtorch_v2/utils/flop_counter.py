@@ -217,3 +217,5 @@ class FlopCounterMode(_Mode):
                      for packet, n in counts.items()]
         return tabulate(rows or [["Global", "0", "0%"]], headers=["Module", "FLOP", "% Total"],
                         colalign=("left", "right", "right"))
+
+torch._named.complete(__name__)

@@ -5,6 +5,8 @@ import weakref
 from collections.abc import Iterator, Mapping, MutableMapping
 from typing import Any
 
+import mindtorch_v2 as torch
+
 
 class WeakIdRef(weakref.ref):
     """A weak reference that is equal to another of the same object, also when that is gone."""
@@ -92,3 +94,5 @@ class TensorWeakRef:
 
     def __call__(self) -> Any:
         return self.ref()
+
+torch._named.complete(__name__)

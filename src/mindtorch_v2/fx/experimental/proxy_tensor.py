@@ -344,3 +344,20 @@ def get_isolated_graphmodule(func: Callable[..., Any], args: tuple[Any, ...], kw
         return func(*given, **named)
     with _python_dispatch._disable_current_modes():
         return make_fx(flat, decomposition_table, tracing_mode)(*leaves)
+
+
+def selective_decompose(joint_gm: GraphModule, *args: Any, decomposition: Mapping[Any, Callable[..., Any]] | None,
+                        should_decompose: Callable[..., bool], trace_joint_graph: bool) -> GraphModule:
+    """A graph recorded anew, in which the ops of those nodes that a function chooses are replaced by decompositions."""
+    class Chosen(Interpreter):
+        """Decomposes what is chosen."""
+
+        def run_node(self, n: Any) -> Any:
+            with decompose(decomposition if should_decompose(n) else {}):
+                return super().run_node(n)
+
+    return make_fx(lambda *inputs: Chosen(joint_gm).run(*inputs))(*args)
+
+
+py_sym_types = (torch.SymInt, torch.SymFloat, torch.SymBool)
+torch._named.complete(__name__)

@@ -5,6 +5,8 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
+import mindtorch_v2 as torch
+
 
 class GuardOnDataDependentSymNode(RuntimeError):
     """A question about a size that only the values of a tensor decide."""
@@ -136,4 +138,4 @@ def find_symbol_binding_fx_nodes(graph: Any) -> dict[Any, Any]:
     """None: there are no symbols."""
     return {}
 
-
+torch._named.complete(__name__)

@@ -169,3 +169,5 @@ def flex_attention(query: Tensor, key: Tensor, value: Tensor, score_mod: Callabl
     if return_aux is not None:
         return out, AuxOutput(lse if return_aux.lse else None, scores.amax(-1) if return_aux.max_scores else None)
     return (out, lse) if return_lse else out
+
+torch._named.complete(__name__)

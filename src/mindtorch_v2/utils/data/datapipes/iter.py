@@ -367,3 +367,5 @@ class ShardingFilter(_Over):
 
 combinatorics: Any = torch._facade.module(__name__, "combinatorics", "Pipes with an order of their own, by torch's full names.",
                                           ShufflerIterDataPipe=Shuffler, SamplerIterDataPipe=Sampler)
+
+__path__: list[str] = []       # modules that torch has below it are found by name

@@ -117,3 +117,5 @@ class Shuffler(Shuffling, IterDataPipe):
 
 
 MapDataPipe.register_datapipe_as_function("shuffle", Shuffler)   # a stream, but a method of pipes by index
+
+__path__: list[str] = []       # modules that torch has below it are found by name
