@@ -81,15 +81,19 @@ Bag bag_of(int64_t mode, const Attr& padding, const View& out, const View& weigh
 // Refuses indices of no row; how many count.
 int64_t count_rows(const Bag& b, int64_t first, int64_t stop) {
   int64_t count = 0;
+  bool outside = false;
   for (int64_t k = first; k < stop; ++k) {
+    outside |= uint64_t(b.index[k]) >= uint64_t(b.rows);
+    count += b.index[k] != b.padding;
+  }
+  for (int64_t k = first; outside && k < stop; ++k)
     if (b.index[k] < 0 || b.index[k] >= b.rows)
       throw std::runtime_error("Index " + std::to_string(k) + " of input takes value " + std::to_string(b.index[k]) +
                                " which is not in the valid range [0, " + std::to_string(b.rows) + ")");
-    count += b.index[k] != b.padding;
-  }
   return count;
 }
 
+constexpr int64_t kNear = 1 << 18;  // bytes of a table that stays in the second-level cache
 // Asks for the beginning of a row that is read soon.
 template <class T> inline void fetch_row(const Bag& b, const T* table, int64_t k) {
   constexpr int64_t line = 64 / sizeof(T);
@@ -120,11 +124,28 @@ void bag_columns(const Bag& b, const T* table, const T* scale, int64_t first, in
   MT_UNROLL for (int j = 0; j < kCount; ++j) *reinterpret_cast<Memory*>(q + c + j * kLanes) = acc[j];
 }
 
+// The same of a plain sum: no row is left out, none is scaled.
+template <class T, int kCount> void sum_columns(const Bag& b, const T* table, int64_t first, int64_t stop, int64_t c, T* q) {
+  typedef T V __attribute__((vector_size(32)));
+  typedef T Memory __attribute__((vector_size(32), aligned(sizeof(T)), may_alias));
+  constexpr int kLanes = 32 / sizeof(T);
+  const bool far = c == 0 && b.rows * b.width * int64_t(sizeof(T)) > kNear;
+  V acc[kCount] = {};
+  for (int64_t k = first; k < stop; ++k) {
+    if (far) fetch_row(b, table, k + 6);
+    const T* p = table + b.index[k] * b.width + c;
+    MT_UNROLL for (int j = 0; j < kCount; ++j) acc[j] += *reinterpret_cast<const Memory*>(p + j * kLanes);
+  }
+  MT_UNROLL for (int j = 0; j < kCount; ++j) *reinterpret_cast<Memory*>(q + c + j * kLanes) = acc[j];
+}
+
 template <class T, bool kMax, int... I>
 void bag_range(const Bag& b, const T* table, const T* scale, T* out, int64_t begin, int64_t end, std::integer_sequence<int, I...>) {
   constexpr int kLanes = 32 / sizeof(T), kMost = sizeof...(I);
   using Columns = void (*)(const Bag&, const T*, const T*, int64_t, int64_t, int64_t, T*);
+  using Sums = void (*)(const Bag&, const T*, int64_t, int64_t, int64_t, T*);
   static constexpr Columns columns[] = {bag_columns<T, I + 1, kMax>...};
+  static constexpr Sums sums[] = {sum_columns<T, I + 1>...};
   for (int64_t bag = begin; bag < end; ++bag) {
     T* q = out + bag * b.width;
     const int64_t first = b.offset[bag], stop = bag + 1 < b.offsets ? b.offset[bag + 1] : b.n;
@@ -133,7 +154,8 @@ void bag_range(const Bag& b, const T* table, const T* scale, T* out, int64_t beg
     for (int64_t left = b.width; left > 0 && b.width >= kLanes; left = b.width - c) {
       const int64_t vectors = std::min<int64_t>({(left + kLanes - 1) / kLanes, kMost, b.width / kLanes});
       const int64_t from = std::min(c, b.width - vectors * kLanes);  // the last ones again, instead of fewer
-      columns[vectors - 1](b, table, scale, first, stop, from, q);
+      if (!kMax && !scale && count == stop - first) sums[vectors - 1](b, table, first, stop, from, q);
+      else columns[vectors - 1](b, table, scale, first, stop, from, q);
       c = from + vectors * kLanes;
     }
     if (c < b.width) std::fill(q + c, q + b.width, T(0));
@@ -209,7 +231,33 @@ void embedding_bag_places(const Args& args) {
   out.finish();
 }
 
+// embedding_bag_layout: t = [bag of each index (int64), sizes (bags) int64, indices, offsets], a = [padding_idx,
+// include_last_offset]; sizes count what is not padding.
+void embedding_bag_layout(const Args& args) {
+  Packed out(args.t[0], kInt64, Packed::kWrite), counts(args.t[1], kInt64, Packed::kWrite);
+  Packed indices(args.t[2], kInt64, Packed::kRead), offsets(args.t[3], kInt64, Packed::kRead);
+  const int64_t n = indices.view.numel(), bags = counts.view.numel(), padding = args.a[0].i;
+  expect_items(args.t[0], n, "embedding_bag", "the bags");
+  expect(offsets.view.numel() >= bags, "embedding_bag", "there are fewer offsets than bags");
+  int64_t *bag = out.ptr<int64_t>(), *size = counts.ptr<int64_t>();
+  const int64_t *index = indices.ptr<int64_t>(), *offset = offsets.ptr<int64_t>();
+  std::fill_n(bag, n, int64_t(0));
+  std::fill_n(size, bags, int64_t(0));
+  for (int64_t k = 0; k < bags; ++k) {  // how many bags begin at an index
+    expect(offset[k] >= 0 && offset[k] <= n, "embedding_bag", "an offset lies outside of the indices");
+    if (offset[k] < n) ++bag[offset[k]];
+  }
+  int64_t last = -1;
+  for (int64_t k = 0; k < n; ++k) {
+    last = bag[k] += last;
+    if (last >= 0) size[last] += index[k] != padding;
+  }
+  out.finish();
+  counts.finish();
+}
+
 Register r0("embedding", embedding);
+Register r4("embedding_bag_layout", embedding_bag_layout);
 Register r3("embedding_bag_places", embedding_bag_places);
 Register r1("embedding_dense_backward", embedding_dense_backward);
 Register r2("embedding_bag", embedding_bag);

@@ -25,6 +25,7 @@ void take_loop(char* plain, int64_t ps, char* indexed, int64_t is, const int64_t
   const T* q = reinterpret_cast<const T*>(indexed);
   if (!offset) {
     if (ps == 1 && is == 1) std::memcpy(plain, indexed, n * sizeof(T));
+    else if (ps == 1 && is == 0 && n > 0) std::fill_n(p, n, *q);
     else for (int64_t k = 0; k < n; ++k) p[k * ps] = q[k * is];
   } else if (ps == 1 && is == 0) {
     int64_t k = 0;

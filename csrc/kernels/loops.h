@@ -134,16 +134,20 @@ template <template <class> class Op, class T, int operand> void repeated_loop(vo
 
 // bfloat16: the halves of each word become floats of their own, so that nothing is moved between lanes or through a buffer.
 typedef uint32_t Words __attribute__((vector_size(sizeof(Lanes))));
-inline Words bfloat_round(Lanes x) {  // the upper halves hold the result
-  Words u = __builtin_bit_cast(Words, x), r = u + 0x7fff + ((u >> 16) & 1);
-  return x == x ? r : 0x7fc00000u + Words{};
+// The upper halves hold the result. A NaN stays one: those of the processor, and of operands that were bfloat16, end in
+// zeros, so that no carry reaches their exponent.
+inline Words bfloat_round(Lanes x) {
+  Words u = __builtin_bit_cast(Words, x);
+  return u + 0x7fff + ((u >> 16) & 1);
 }
 template <class Op, int nin = 2, int number = 0> void bfloat_loop(void* const* p, int64_t n, const Attr* a) {
   constexpr int64_t items = sizeof(Words) / 2;
   constexpr uint32_t upper = 0xffff0000u;
   const Op op(a);
   uint16_t* const* at = reinterpret_cast<uint16_t* const*>(p);
-  const Lanes one = Lanes{} + (number ? *static_cast<const float*>(p[number]) : 0.f);
+  float item = number ? *static_cast<const float*>(p[number]) : 0.f;
+  if (item != item) item = __builtin_nanf("");  // for bfloat_round
+  const Lanes one = Lanes{} + item;
   auto step = [&](int64_t i, int64_t m) {
     auto in = [&](int k) {
       Words u = {};
@@ -325,6 +329,16 @@ template <class T> using arith_t = typename arith<T>::type;
   }; \
   RegisterPointwise NAME##_row(by_lanes<NAME##_op, SET>(#NAME)); \
   RegisterSmallLoops<NAME##_op<Lanes>, 1> NAME##_small(lanes_loop<NAME##_op>);
+// The loops of the 16-bit floats beside the float loop PLAIN of NIN operands; A and B are made of the attributes `at`.
+#define MT_SMALL(NAME, PLAIN, NIN, A, B, PARAMS, ...) \
+  struct NAME##_lanes { \
+    float a, b; \
+    explicit NAME##_lanes([[maybe_unused]] const Attr* at) : a(A), b(B) {} \
+    Lanes operator() PARAMS const { return __VA_ARGS__; } \
+  }; \
+  RegisterSmallLoops<NAME##_lanes, NIN> NAME##_small(PLAIN);
+#define MT_SMALL_UNARY(NAME, ...) \
+  MT_SMALL(NAME, (unary_loop<NAME##_op, float, float>), 1, 0, 0, (Lanes x), __VA_ARGS__)
 // Rare dtypes that the row NAME serves beside those it has loops for.
 #define MT_SERVES(RARE, NAME) const Serves NAME##_serves(RARE, {#NAME});
 // For an op with attributes: struct NAME##_op is written out before.

@@ -18,16 +18,15 @@ template <class T> inline T mish_gate(T x) {
 }
 
 MT_UNARY(relu, Real, -1, x < T(0) ? T(0) : x)
-struct relu_lanes {
-  explicit relu_lanes(const Attr*) {}
-  Lanes operator()(Lanes x) const { return x < 0.f ? Lanes{} : x; }
-};
-RegisterSmallLoops<relu_lanes, 1> relu_small(unary_loop<relu_op, float, float>);
+MT_SMALL_UNARY(relu, x < 0.f ? Lanes{} : x)
 MT_UNARY(relu6, Real, -1, between(x, T(0), T(6)))
 MT_LANES(silu, FloatsComplex, x * v::sigmoid(x))
 MT_UNARY(mish, Floats, -1, x * mish_gate(x))
 MT_UNARY(hardswish, Floats, -1, x * between(x + T(3), T(0), T(6)) / T(6))
 MT_UNARY(hardsigmoid, Floats, -1, between(x + T(3), T(0), T(6)) / T(6))
+MT_SMALL_UNARY(relu6, v::at_most(v::at_least(x, 0.f), 6.f))
+MT_SMALL_UNARY(hardswish, x * v::at_most(v::at_least(x + 3.f, 0.f), 6.f) / 6.f)
+MT_SMALL_UNARY(hardsigmoid, v::at_most(v::at_least(x + 3.f, 0.f), 6.f) / 6.f)
 MT_UNARY(log_sigmoid, Floats, -1, v::log_sigmoid(x))
 
 // At NaN a derivative is that of the side which `x <= edge` does not choose, as in torch.
@@ -65,6 +64,11 @@ MT_WITH(leaky_relu_backward, Floats, 2, slope, (T g, T x), x > T(0) ? g : g * sl
 MT_WITH(hardshrink, Floats, 1, lambd, (T x), x >= -lambd && x <= lambd ? T(0) : x)
 MT_WITH(softshrink, Floats, 1, lambd, (T x), x > lambd ? x - lambd : x < -lambd ? x + lambd : x != x ? x : T(0))
 MT_WITH(threshold_backward, Real, 2, edge, (T g, T x), x <= edge ? T(0) : g)
+MT_SMALL(leaky_relu, (unary_loop<leaky_relu_op, float, float>), 1, number<float>(at[0]), 0, (Lanes x), x > 0.f ? x : x * a)
+MT_SMALL(leaky_relu_backward, (binary_loop<leaky_relu_backward_op, float, float>), 2, number<float>(at[0]), 0,
+         (Lanes g, Lanes x), x > 0.f ? g : g * a)
+MT_SMALL(threshold_backward, (binary_loop<threshold_backward_op, float, float>), 2, number<float>(at[0]), 0,
+         (Lanes g, Lanes x), x <= a ? Lanes{} : g)
 MT_WITH(celu, Floats, 1, alpha, (T x), x > T(0) ? x : alpha * v::expm1(x / alpha))
 
 template <class T> struct threshold_op {
@@ -83,6 +87,8 @@ template <class T> struct hardtanh_op {
 template <class T> using hardtanh_backward_op = hardtanh_op<T>;
 MT_ROW(hardtanh, Real, 1, -1)
 MT_ROW(hardtanh_backward, Floats, 2, -1)
+MT_SMALL(hardtanh, (unary_loop<hardtanh_op, float, float>), 1, number<float>(at[0]), number<float>(at[1]), (Lanes x),
+         v::at_most(v::at_least(x, a), b))
 
 template <class T> struct softplus_op {
   T beta, edge;
@@ -136,8 +142,12 @@ template <class T, int nin> void gelu_loop(void* const* p, int64_t n, const Attr
   else if (nin == 1 && std::is_same_v<T, float>) lanes_loop<gelu_none_op>(p, n, a);
   else pick<gelu_none_op, T, T, nin>()(p, n, a);
 }
+struct gelu_short {
+  explicit gelu_short(const Attr*) {}
+  Lanes operator()(Lanes x) const { return v::short_gelu(x); }
+};
 void gelu_bfloat(void* const* p, int64_t n, const Attr* a) {
-  (by_tanh(a[0]) ? bfloat_loop<gelu_tanh_op<Lanes>, 1> : bfloat_loop<gelu_none_op<Lanes>, 1>)(p, n, a);
+  (by_tanh(a[0]) ? bfloat_loop<gelu_tanh_op<Lanes>, 1> : bfloat_loop<gelu_short, 1>)(p, n, a);
 }
 template <int nin> Pointwise gelu(const char* name) {
   Pointwise k = {name, 1, nin, -1, -1, {}};

@@ -25,6 +25,7 @@ MT_UNARY(acosh, FloatsComplex, -1, v::acosh(x))
 MT_UNARY(atanh, FloatsComplex, -1, v::atanh(x))
 MT_LANES(sigmoid, FloatsComplex, v::sigmoid(x))
 MT_UNARY(sqrt, FloatsComplex, -1, std::sqrt(x))
+MT_SMALL_UNARY(sqrt, v::sqrt(x))
 MT_LANES(rsqrt, FloatsComplex, v::rsqrt(x))
 constexpr Loop kRsqrt = lanes_loop<rsqrt_op>;
 RegisterStreaming rsqrt_streams(kRsqrt, streaming_loop<rsqrt_op<Lanes>, kRsqrt, 1>);
@@ -181,6 +182,29 @@ Pointwise pow_scalar_kernel() {
 }
 RegisterPointwise pow_scalar_row(pow_scalar_kernel());
 
+// Squares of the 16-bit floats, of which norms are made, as they lie; other powers by way of blocks of floats.
+struct square_lanes {
+  explicit square_lanes(const Attr*) {}
+  Lanes operator()(Lanes x) const { return x * x; }
+};
+template <DType dtype> void pow_scalar_small(void* const* p, int64_t n, const Attr* a) {
+  if (a[0].f == 2 && a[0].im == 0 && dtype == kBFloat16) return bfloat_loop<square_lanes, 1>(p, n, a);
+#if defined(__AVX2__) && defined(__F16C__)
+  if (a[0].f == 2 && a[0].im == 0 && dtype == kHalf) return half_loop<square_lanes, 1>(p, n, a);
+#endif
+  constexpr int64_t block = 512;
+  float x[block], y[block];
+  void* const at[] = {y, x};
+  for (int64_t i = 0; i < n; i += block) {
+    const int64_t m = std::min(block, n - i);
+    convert(kFloat, x, dtype, static_cast<uint16_t*>(p[1]) + i, m);
+    pow_scalar_loop<float>(at, m, a);
+    convert(dtype, static_cast<uint16_t*>(p[0]) + i, kFloat, y, m);
+  }
+}
+RegisterSmall pow_scalar_bfloat(pow_scalar_loop<float>, pow_scalar_small<kBFloat16>, kBFloat16);
+RegisterSmall pow_scalar_half(pow_scalar_loop<float>, pow_scalar_small<kHalf>, kHalf);
+
 // pow(self, exponent): a number reaches the loop as equal items, and has the loop of that number.
 template <class T> void pow_loop(void* const* p, int64_t n, const Attr* a) {
   const T* y = static_cast<const T*>(p[2]);
@@ -201,6 +225,13 @@ Pointwise pow_kernel() {
   return k;
 }
 RegisterPointwise pow_row(pow_kernel());
+template <DType dtype> void pow_number_small(void* const* p, int64_t n, const Attr*) {
+  Attr exponent = {};
+  exponent.f = *static_cast<const float*>(p[2]);
+  pow_scalar_small<dtype>(p, n, &exponent);
+}
+RegisterSmall pow_bfloat(pow_loop<float>, pow_number_small<kBFloat16>, kBFloat16, 2);
+RegisterSmall pow_half(pow_loop<float>, pow_number_small<kHalf>, kHalf, 2);
 
 }  // namespace
 }  // namespace mt

@@ -74,12 +74,9 @@ MT_OF_SIGN(abs, All, -2, 0x7fff, 0, magnitude(x))
 MT_UNARY(sign, RealBool, -1, direction(x))
 MT_UNARY(sgn, All, -1, direction(x))
 MT_UNARY(square, Numbers, -1, squared(x))
-struct square_lanes {
-  explicit square_lanes(const Attr*) {}
-  Lanes operator()(Lanes x) const { return x * x; }
-};
-RegisterSmallLoops<square_lanes, 1> square_small(unary_loop<square_op, float, float>);
+MT_SMALL_UNARY(square, x * x)
 MT_UNARY(reciprocal, FloatsComplex, -1, T(1) / x)
+MT_SMALL_UNARY(reciprocal, 1.f / x)
 MT_UNARY(bitwise_not, IntsBool, -1, bits_not(x))
 MT_UNARY(deg2rad, Floats, -1, x * T(kPi / 180))
 MT_UNARY(rad2deg, Floats, -1, x * T(180 / kPi))
@@ -152,6 +149,9 @@ template <class T> struct clamp_op {
   }
 };
 MT_ROW(clamp, Real, 1, -1)
+// A bound that is NaN makes everything NaN.
+MT_SMALL(clamp, (unary_loop<clamp_op, float, float>), 1, clamp_op<float>(at).lo, clamp_op<float>(at).hi, (Lanes x),
+         v::at_most(v::at_least(x, a), b) * (a == a ? 1.f : a))
 
 // nan_to_num(self; nan?, posinf?, neginf?)
 template <class T> struct nan_to_num_op {

@@ -1,5 +1,9 @@
-// Negative log likelihood: nll_loss, nll_loss2d and their backwards. From logits: cross_entropy.cpp.
+// Losses that are reduced as they are made: those of pairs, and negative log likelihood with its backward. From logits:
+// cross_entropy.cpp.
+#include <cmath>
+#include <cstring>
 #include <string>
+#include <vector>
 
 #include "norm.h"
 
@@ -103,6 +107,89 @@ void nll_loss_backward(const Args& c) {
   MT_SWITCH(d, "nll_loss_backward_out_frame", MT_FLOATS(T, { backward<T>(c); }))
 }
 
+// ---- losses of pairs ---------------------------------------------------------------------------------------------
+
+// What a difference of the two costs, of items and of vectors of them.
+struct Square {
+  template <class V> V operator()(V d) const { return d * d; }
+};
+struct Size {
+  template <class V> V operator()(V d) const { return d < V{} ? -d : d; }
+};
+template <class T, bool exact> struct Smooth {  // exact: 1 / beta is, so that a product serves for the quotient
+  T beta, inverse = 1 / beta;
+  template <class V> V operator()(V d) const {
+    const V a = d < V{} ? -d : d, square = T(0.5) * d * d;
+    return a < beta + V{} ? (exact ? square * inverse : square / beta) : a - T(0.5) * beta;
+  }
+};
+template <class T> struct Huber {
+  T delta;
+  template <class V> V operator()(V d) const {
+    const V a = d < V{} ? -d : d;
+    return a <= delta + V{} ? T(0.5) * d * d : delta * (a - T(0.5) * delta);
+  }
+};
+
+// A block in its own precision, the blocks in double.
+template <class T, class F> double pair_sum(const T* x, const T* y, int64_t n, const F& f) {
+  typedef T V __attribute__((vector_size(32)));
+  constexpr int64_t block = 4096, lanes = 32 / sizeof(T), chains = 4;
+  double sum = 0;
+  for (int64_t i = 0; i < n;) {
+    const int64_t end = std::min(n, i + block);
+    V acc[chains] = {}, u, w;
+    for (; i + chains * lanes <= end; i += chains * lanes)
+      for (int k = 0; k < chains; ++k) {
+        std::memcpy(&u, x + i + k * lanes, 32);
+        std::memcpy(&w, y + i + k * lanes, 32);
+        acc[k] += f(u - w);
+      }
+    u = (acc[0] + acc[1]) + (acc[2] + acc[3]);
+    T part = 0;
+    for (int64_t k = 0; k < lanes; ++k) part += u[k];
+    for (; i < end; ++i) part += f(T(x[i] - y[i]));
+    sum += double(part);
+  }
+  return sum;
+}
+template <class T, class F> void pair_loss_of(const Args& c, const F& f) {
+  const T *x = c.t[1].ptr<T>(), *y = c.t[2].ptr<T>();
+  constexpr int64_t piece = 1 << 15;
+  const int64_t n = c.t[1].numel(), pieces = (n + piece - 1) / piece;
+  double sum = 0;
+  if (pieces <= 1) {
+    sum = pair_sum(x, y, n, f);
+  } else {
+    std::vector<double> parts(pieces);
+    parallel_for(pieces, std::max<int64_t>(1, 2 * kGrain / piece), [&](int64_t begin, int64_t end) {
+      for (int64_t p = begin; p < end; ++p) parts[p] = pair_sum(x + p * piece, y + p * piece, std::min(piece, n - p * piece), f);
+    });
+    for (double part : parts) sum += part;
+  }
+  *c.t[0].ptr<T>() = T(c.a[2].i == kMean ? sum / double(n) : sum);
+}
+template <class T> void pair_loss_typed(const Args& c) {
+  const T width = T(c.a[1].f);
+  int exponent;
+  switch (c.a[0].i) {
+    case 0: return pair_loss_of<T>(c, Square());
+    case 1: return pair_loss_of<T>(c, Size());
+    case 2:
+      if (std::frexp(width, &exponent) == T(0.5) && std::abs(exponent) < 100) return pair_loss_of<T>(c, Smooth<T, true>{width});
+      return pair_loss_of<T>(c, Smooth<T, false>{width});
+    default: return pair_loss_of<T>(c, Huber<T>{width});
+  }
+}
+// _pair_loss(Tensor self, Tensor target, int kind, float width, int reduction) -> Tensor, of adjacent items; kind 0 the square
+// of the difference, 1 its size, 2 smooth_l1 with beta = width, 3 huber with delta = width.
+void pair_loss(const Args& c) {
+  expect(c.t[1].contiguous() && c.t[2].contiguous() && c.t[1].dtype == c.t[2].dtype, "_pair_loss", "items must be adjacent");
+  expect_items(c.t[2], c.t[1].numel(), "_pair_loss", "target");
+  MT_SWITCH(c.t[1].dtype, "_pair_loss", MT_FLOATS(T, { pair_loss_typed<T>(c); }))
+}
+
+Register r_pair("pair_loss", pair_loss);
 Register r_nll("nll_loss_forward", nll_loss_forward), r_nll2d("nll_loss2d_forward", nll_loss_forward),
     r_nll_b("nll_loss_backward", nll_loss_backward), r_nll2d_b("nll_loss2d_backward", nll_loss_backward);
 

@@ -53,7 +53,8 @@ struct Job {
     bool keepdim = out->ndim == in.ndim;
     for (int d = 0, o_dim = 0; d < in.ndim; ++d) {
       if (is_reduced(mask, d)) {
-        if (in.sizes[d] != 1) add(reduced, in.sizes[d], in.strides[d], 0, 0);
+        if (in.strides[d] == 0 && in.sizes[d] > 1 && r.repeats != kFoldEach) q.times *= r.repeats == kFoldTimes ? in.sizes[d] : 1;
+        else if (in.sizes[d] != 1) add(reduced, in.sizes[d], in.strides[d], 0, 0);
       } else {
         int k = keepdim ? d : o_dim++;
         if (in.sizes[d] != 1)
@@ -228,8 +229,42 @@ struct Job {
 
 }  // namespace
 
+namespace {
+
+// A view of the items [begin, end) of one dim.
+struct Narrowed {
+  int64_t sizes[kMaxDims];
+  View view;
+  Narrowed(const View& v, int dim, int64_t begin, int64_t end) : view(v) {
+    std::copy_n(v.sizes, v.ndim, sizes);
+    sizes[dim] = end - begin;
+    view.sizes = sizes;
+    view.data = v.ptr<char>() + begin * v.strides[dim] * itemsize(v.dtype);
+  }
+  Narrowed(const Narrowed&) = delete;
+};
+
+// Along a dim of the outputs in which the input repeats itself: the first output, then copies of it. False: no such dim.
+bool reduce_repeated(const Reduction& r, const View* out, int nout, const View& in, uint64_t mask, double p) {
+  const bool keepdim = out->ndim == in.ndim;
+  for (int d = 0, k = 0; d < in.ndim; ++d) {
+    const int at = keepdim ? d : k;
+    k += !is_reduced(mask, d);
+    if (is_reduced(mask, d) || in.strides[d] != 0 || in.sizes[d] < 2) continue;
+    Narrowed first_in(in, d, 0, 1), first(out[0], at, 0, 1), second(out[nout - 1], at, 0, 1);
+    const View firsts[2] = {first.view, second.view};
+    reduce(r, firsts, nout, first_in.view, mask, p);
+    for (int o = 0; o < nout; ++o) copy(Narrowed(out[o], at, 1, in.sizes[d]).view, firsts[o]);
+    return true;
+  }
+  return false;
+}
+
+}  // namespace
+
 void reduce(const Reduction& r, const View* out, int nout, const View& in, uint64_t mask, double p) {
   if (r.fold->state == 0) unsupported(r.name, in.dtype);
+  if (reduce_repeated(r, out, nout, in, mask, p)) return;
   Job job(r, out, nout, in, mask);
   job.q.p = p;
   if (job.outputs == 0) return;

@@ -20,6 +20,7 @@ namespace mt {
 struct FoldParam {
   double p = 0;        // ord of a norm, correction of a variance
   int64_t items = 0;   // items folded into each state
+  int64_t times = 1;   // how often each of them counts, see Repeats
 };
 struct Fold {
   int32_t state = 0;   // bytes of one state; 0: this compute dtype is not supported
@@ -36,6 +37,10 @@ struct Fold {
 // The most states the engine hands to `cols` at once, and the bytes they may take.
 constexpr int64_t kFoldWidth = 2048, kFoldBytes = 32768;
 
+// What is made of items that repeat along an expanded dim: all are folded; only the first, as the others change nothing; only
+// the first, and finish() counts it q.times.
+enum Repeats { kFoldEach, kFoldOnce, kFoldTimes };
+
 // Which op, on which dtypes. result: the dtype `finish` writes, per output; the engine casts it to the output's.
 struct Reduction {
   const char* name;
@@ -43,6 +48,7 @@ struct Reduction {
   DType compute;
   DType result[2];
   bool ordered;        // `base` is used: items are numbered in the logical order of the input
+  Repeats repeats = kFoldEach;
 };
 
 // mask: bit d set when dim d of `in` is reduced. out: one or two views with the reduced dims kept or dropped.

@@ -183,7 +183,7 @@ template <bool kMax> void extreme(const char* name, const View& out, const View&
   uint64_t mask = dim_mask(dims, in.ndim);
   check_items(name, in, mask, mask == ~uint64_t(0));
   DType d = compute_of(in.dtype);
-  reduce({name, table<Best, kMax>(d), d, {d}, false}, &out, 1, in, mask);
+  reduce({name, table<Best, kMax>(d), d, {d}, false, kFoldOnce}, &out, 1, in, mask);
 }
 // amax(Tensor self, int[1] dim=[], bool keepdim=False) -> Tensor; also max(Tensor self) -> Tensor
 void amax(const Args& c) { extreme<true>("amax", c.t[0], c.t[1], c.na ? c.a : nullptr); }
@@ -203,7 +203,7 @@ void aminmax(const Args& c) {
       throw std::runtime_error(
           "aminmax(): cannot compute aminmax over an empty dimension as the operation has no identity.");
   DType d = compute_of(in.dtype);
-  reduce({"aminmax", table<Both, true>(d), d, {d, d}, false}, c.t, 2, in, mask);
+  reduce({"aminmax", table<Both, true>(d), d, {d, d}, false, kFoldOnce}, c.t, 2, in, mask);
 }
 
 template <bool kMax, bool kValues> void place(const char* name, const Args& c) {

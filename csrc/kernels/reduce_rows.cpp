@@ -4,15 +4,15 @@
 #include <string>
 
 #include "reduce.h"
+#include "sorted.h"
 
 namespace mt {
 namespace {
 
 template <class T> bool is_nan(T x) { return x != x; }
-template <class T> bool less(T a, T b) { return a < b || (is_nan(b) && !is_nan(a)); }  // NaN last
 
-// Each writes the value and returns its place in the row; `work` has room for n items.
-template <class T, bool kSkipNan> int64_t median_row(const T* x, int64_t n, T* work, T& value) {
+// Each writes the value and returns its place in the row; `work` has room for n items, `scratch` for what sorts them.
+template <class T, bool kSkipNan> int64_t median_row(const T* x, int64_t n, T* work, void*, T& value) {
   int64_t count = 0, first_nan = -1;
   for (int64_t i = 0; i < n; ++i) {
     if (!is_nan(x[i])) work[count++] = x[i];
@@ -29,9 +29,8 @@ template <class T, bool kSkipNan> int64_t median_row(const T* x, int64_t n, T* w
 }
 
 // The smallest of the most frequent values, at its last place.
-template <class T> int64_t mode_row(const T* x, int64_t n, T* work, T& value) {
-  std::copy_n(x, n, work);
-  std::sort(work, work + n, less<T>);
+template <class T> int64_t mode_row(const T* x, int64_t n, T* work, void* scratch, T& value) {
+  sorted(x, n, work, scratch);
   int64_t most = 0;
   for (int64_t i = 0; i < n;) {
     int64_t j = i + 1;
@@ -59,7 +58,7 @@ struct Spread {
   Spread(const Spread&) = delete;
 };
 
-template <class T, class F> void by_rows(const char* name, const Args& c, DType compute, F row) {
+template <class T, class F> void by_rows(const char* name, const Args& c, DType compute, F row, bool sorts = false) {
   const View& in = c.t[2];
   int dim = wrap_dim(c.a[0].i, in.ndim);
   Spread values(c.t[0], in, dim), indices(c.t[1], in, dim);
@@ -68,12 +67,14 @@ template <class T, class F> void by_rows(const char* name, const Args& c, DType 
   if (rows.length == 0)
     throw std::out_of_range(std::string(name) + "(): Expected reduction dim " + std::to_string(dim) +
                             " to have non-zero size.");
+  const int64_t scratch_bytes = sorts ? sorted_scratch<T>(rows.length) : 0;
   parallel_for(rows.count, std::max<int64_t>(1, kGrain / 16 / rows.length), [&](int64_t begin, int64_t end) {
     RowBuffer x(in, compute, rows.step[0], rows.length);
     std::unique_ptr<T[]> work(new T[size_t(rows.length)]);
+    std::unique_ptr<char[]> scratch(new char[size_t(scratch_bytes)]);
     rows.each(begin, end, [&](const int64_t* off) {
       T value;
-      int64_t at = row(static_cast<const T*>(x.read(off[0])), rows.length, work.get(), value);
+      int64_t at = row(static_cast<const T*>(x.read(off[0])), rows.length, work.get(), scratch.get(), value);
       convert(c.t[0].dtype, c.t[0].ptr<char>() + off[1] * itemsize(c.t[0].dtype), compute, &value, 1);
       convert(c.t[1].dtype, c.t[1].ptr<char>() + off[2] * itemsize(c.t[1].dtype), kInt64, &at, 1);
     });
@@ -92,9 +93,9 @@ void nanmedian_dim(const Args& c) { median_any<true>("nanmedian", c); }
 // mode(Tensor self, int dim=-1, bool keepdim=False) -> (Tensor values, Tensor indices)
 void mode_dim(const Args& c) {
   DType d = widened(c.t[2].dtype);
-  if (d == kBool) return by_rows<uint8_t>("mode", c, kUInt8, mode_row<uint8_t>);  // every true item is then 1
-  MT_SWITCH(d, "mode", MT_INTS(T, { by_rows<T>("mode", c, d, mode_row<T>); })
-                           MT_FLOATS(T, { by_rows<T>("mode", c, d, mode_row<T>); }))
+  if (d == kBool) return by_rows<uint8_t>("mode", c, kUInt8, mode_row<uint8_t>, true);  // every true item is then 1
+  MT_SWITCH(d, "mode", MT_INTS(T, { by_rows<T>("mode", c, d, mode_row<T>, true); })
+                           MT_FLOATS(T, { by_rows<T>("mode", c, d, mode_row<T>, true); }))
 }
 
 // median(Tensor self) -> Tensor: all items as one row; of none, NaN.

@@ -22,7 +22,7 @@ void sum_finish(const void* s, int64_t n, void* const* out, const FoldParam& q) 
   T* to = static_cast<T*>(out[0]);
   for (int64_t j = 0; j < n * P; ++j) {
     if constexpr (kMean) to[j] = T(state[j] / S(q.items));
-    else to[j] = T(state[j]);
+    else to[j] = T(state[j] * S(q.times));
   }
 }
 
@@ -169,7 +169,7 @@ void count_cols(void* s, const void* x, int64_t rows, int64_t stride, int64_t n,
 
 // Signed integers are added and multiplied as unsigned ones: overflow wraps.
 constexpr Fold kCount = {8, sum_init<uint64_t, 1>, count_row, count_cols, sum_merge<uint64_t, 1>,
-                         own_finish<uint64_t>};
+                         sum_finish<uint64_t, uint64_t, 1, false>};
 constexpr Fold kAll = truth_fold<true>(), kAny = truth_fold<false>();
 constexpr Fold kSum[] = {sum_fold<uint64_t, uint64_t, 1, AddLanes>(), sum_fold<float, double, 1, AddLanes>(),
                          sum_fold<double, double, 1, AddLanes>(), sum_fold<float, double, 2, AddLanes>(),
@@ -206,20 +206,20 @@ void arithmetic(const char* name, const Fold* table, const View& out, const View
   uint64_t mask = dim_mask(c.na ? c.a : nullptr, in.ndim);
   if (out.dtype == kBool) {
     bool prod = table == kProd;
-    return reduce({name, prod ? &kAll : &kAny, kBool, {kBool}, false}, c.t, 1, in, mask);
+    return reduce({name, prod ? &kAll : &kAny, kBool, {kBool}, false, kFoldOnce}, c.t, 1, in, mask);
   }
   if (in.dtype == kBool && is_integral(out.dtype) && table != kProd)
-    return reduce({name, &kCount, kBool, {kInt64}, false}, c.t, 1, in, mask);
+    return reduce({name, &kCount, kBool, {kInt64}, false, kFoldTimes}, c.t, 1, in, mask);
   if (in.dtype == out.dtype && (table == kSum || table == kMean) && in.ndim <= 64) {
     if (in.dtype == kFloat && short_rows<float>(out, in, mask, table == kMean)) return;
     if (in.dtype == kDouble && short_rows<double>(out, in, mask, table == kMean)) return;
   }
   if ((table == kSum || table == kMean) && (in.dtype == kHalf || in.dtype == kBFloat16) && widened(out.dtype) == kFloat)
-    return reduce({name, (table == kSum ? kSmallSum : kSmallMean) + (in.dtype == kBFloat16), in.dtype, {kFloat}, false}, c.t, 1, in,
-                  mask);
+    return reduce({name, (table == kSum ? kSmallSum : kSmallMean) + (in.dtype == kBFloat16), in.dtype, {kFloat}, false, kFoldTimes},
+                  c.t, 1, in, mask);
   DType compute = is_integral(out.dtype) ? kInt64 : widened(out.dtype);
   int row = compute == kInt64 ? 0 : compute - kFloat + 1;
-  const Reduction fold{name, table + row, compute, {compute}, false};
+  const Reduction fold{name, table + row, compute, {compute}, false, table == kProd ? kFoldEach : kFoldTimes};
   if (row == 0 && out.dtype != kInt64 && !is_integral(in.dtype))  // NaN and inf are others in int64 than in out's dtype
     return reduce(fold, c.t, 1, Dense(in, out.dtype).view(), mask);
   reduce(fold, c.t, 1, in, mask);
@@ -245,7 +245,7 @@ void prod(const Args& c) { arithmetic("prod", kProd, c.t[0], c.t[1], c); }
 void truth(const char* name, const Fold& fold, DType result, const Args& c) {
   const View& in = c.t[1];
   const bool none = c.na && c.a->given && c.a->n == 0 && c.t[0].ndim == in.ndim && c.t[0].numel() == in.numel();
-  reduce({name, &fold, kBool, {result}, false}, c.t, 1, in, none ? 0 : dim_mask(c.na ? c.a : nullptr, in.ndim));
+  reduce({name, &fold, kBool, {result}, false, &fold == &kCount ? kFoldTimes : kFoldOnce}, c.t, 1, in, none ? 0 : dim_mask(c.na ? c.a : nullptr, in.ndim));
 }
 // all(Tensor self, int[]? dim=None, bool keepdim=False) -> Tensor
 void all(const Args& c) { truth("all", kAll, kBool, c); }

@@ -1,6 +1,9 @@
 // Ordering along a dim: sort, topk, kthvalue, and the sorted and consecutive unique. The keys are in order.h.
+#include <numeric>
+
 #include "expect.h"
 #include "order.h"
+#include "sorted.h"
 
 namespace mt {
 namespace {
@@ -126,6 +129,12 @@ template <class T> constexpr int64_t sort_scratch(int64_t n) { return 2 * n * in
 template <class T>
 void sort_row(const T* p, int64_t step, int64_t n, bool descending, T* values, int64_t values_step, int64_t* indices,
               int64_t indices_step, void* scratch) {
+  if (step == 0) {  // one item again and again
+    for (int64_t k = 0; values && k < n; ++k) values[k * values_step] = *p;
+    if (indices && indices_step == 1) std::iota(indices, indices + n, int64_t(0));
+    else for (int64_t k = 0; indices && k < n; ++k) indices[k * indices_step] = k;
+    return;
+  }
   const key_t<T> flip = descending ? key_t<T>(~key_t<T>(0)) : key_t<T>(0);
   Emit<T> emit{p, step, values, values_step, indices, indices_step, false, flip};
   if constexpr (sizeof(T) == 8) {
@@ -396,4 +405,15 @@ Register r5("_order_rows", order_rows);
 Serves sorts(kWideUnsigned, {"sort", "unique_sort", "unique_runs", "_order_rows"});
 
 }  // namespace
+
+template <class T> int64_t sorted_scratch(int64_t n) { return sort_scratch<T>(n); }
+template <class T> void sorted(const T* x, int64_t n, T* values, void* scratch) {
+  sort_row<T>(x, 1, n, false, values, 1, nullptr, 0, scratch);
+}
+#define MT_SORTED(T) \
+  template int64_t sorted_scratch<T>(int64_t); \
+  template void sorted<T>(const T*, int64_t, T*, void*);
+MT_SORTED(uint8_t) MT_SORTED(int8_t) MT_SORTED(int16_t) MT_SORTED(int32_t) MT_SORTED(int64_t)
+MT_SORTED(float) MT_SORTED(double)
+
 }  // namespace mt

@@ -62,6 +62,10 @@ template <class F> inline F at_least(F x, float least) { return every<F>(least) 
 inline __m256 at_most(__m256 x, float most) { return _mm256_min_ps(_mm256_set1_ps(most), x); }
 inline __m256 at_least(__m256 x, float least) { return _mm256_max_ps(_mm256_set1_ps(least), x); }
 #endif
+#if defined(__AVX512F__)
+inline __m512 at_most(__m512 x, float most) { return _mm512_min_ps(_mm512_set1_ps(most), x); }
+inline __m512 at_least(__m512 x, float least) { return _mm512_max_ps(_mm512_set1_ps(least), x); }
+#endif
 template <class F> inline F magnitude(F x) { return bits<F>(bits<Word<F>>(x) & 0x7fffffffu); }
 inline float keep_sign(float magnitude, float sign) { return __builtin_copysignf(magnitude, sign); }
 
@@ -75,6 +79,23 @@ inline __m256 rsqrt(__m256 x) {
   __m256 s = _mm256_sqrt_ps(x), r = _mm256_rcp_ps(s), e = 1.f - s * r;
   return e == e ? r + r * (e + e * e) : r;
 }
+#endif
+
+#if defined(__AVX512F__)
+inline __m512 rsqrt(__m512 x) {
+  __m512 s = _mm512_sqrt_ps(x), r = _mm512_rcp14_ps(s), e = 1.f - s * r;
+  return e == e ? r + r * (e + e * e) : r;
+}
+#endif
+template <class F> inline F sqrt(F x) {
+  for (unsigned i = 0; i < sizeof(F) / sizeof(float); ++i) x[i] = std::sqrt(x[i]);
+  return x;
+}
+#if defined(__AVX__)
+inline __m256 sqrt(__m256 x) { return _mm256_sqrt_ps(x); }
+#endif
+#if defined(__AVX512F__)
+inline __m512 sqrt(__m512 x) { return _mm512_sqrt_ps(x); }
 #endif
 
 // ---- exp ---------------------------------------------------------------------------------------------------
@@ -99,6 +120,10 @@ template <class F> inline F scaled(F y, Word<F> place) {
   Word<F> half = place >> 1;
   return y * scale<F>(half) * scale<F>(place - half);
 }
+#if defined(__AVX512F__)  // one instruction, which rounds once; as a float, place is kRound + n + 254
+typedef uint32_t Words16 __attribute__((vector_size(64)));
+inline __m512 scaled(__m512 y, Words16 place) { return _mm512_scalef_ps(y, bits<__m512>(place) - (kRound + 254.f)); }
+#endif
 template <class F> inline F exp_reduced(F r) { return 1.f + (r + r * r * exp_tail(r)); }  // e^r
 template <class F> inline F exp_below(F x) {  // x <= 0: 2^n comes as 2^(n + 64) 2^-64, again to round once
   Reduced<F> p = reduce<127 + 64>(at_least(x, -104.f));
@@ -366,6 +391,19 @@ template <class F> inline F normal_tail(F a) {  // a <= kTail
   F z = at_least((kRound + 126.f) - p, kRound), r = ((kRound + 126.f) - z) - p;
   return (1.f + r * exp2_tail(r)) * scale<F>(bits<Word<F>>(z));
 }
+// The same to 17 bits, which the 8 of bfloat16 do not need all.
+template <class F> inline F short_tail(F a) {
+  F p = a * poly(a, 1.15121436f, 0.458541572f, 0.0538909398f, -0.00847684871f, 0.000923186075f, -6.0726201e-05f,
+                 1.79378230e-06f);
+#if defined(__AVX512F__)
+  if constexpr (sizeof(F) == 64) {
+    F n = ((kRound - 1.f) - p) - kRound, r = (-1.f - n) - p;
+    return _mm512_scalef_ps(1.f + r * poly(r, 0.693121552f, 0.240220204f, 0.0559196882f, 0.00968190935f), n);
+  }
+#endif
+  F z = at_least((kRound + 126.f) - p, kRound), r = ((kRound + 126.f) - z) - p;
+  return (1.f + r * poly(r, 0.693121552f, 0.240220204f, 0.0559196882f, 0.00968190935f)) * scale<F>(bits<Word<F>>(z));
+}
 inline float erfinv(float x) {
   float a = std::fabs(x), k, f = log_split(residual(a, a, 1.f), k);
   float w = -(k * kLn2Hi + (f + (log_tail(f) + k * kLn2Lo))), c = at_most(w - 1.25f, 3.75f), t = std::sqrt(w) - 3.f;
@@ -427,6 +465,10 @@ template <class F> inline F gelu(F x) {  // of an infinity NaN, as torch
   F a = magnitude(x);
   return at_least(x, 0.f) - a * normal_tail(at_most(a, kTail));
 }
+template <class F> inline F short_gelu(F x) {
+  F a = magnitude(x);
+  return at_least(x, 0.f) - a * short_tail(at_most(a, kTail));
+}
 inline float log_sigmoid(float x) { return (x < 0.f ? x : 0.f) - log1p(exp_below(-std::fabs(x))); }
 
 }  // namespace v
@@ -446,7 +488,6 @@ MT_STD(sinh) MT_STD(cosh) MT_STD(tanh) MT_STD(asinh) MT_STD(acosh) MT_STD(atanh)
 inline double sin(double x) { return std::sin(x); }
 inline double cos(double x) { return std::cos(x); }
 inline double tan(double x) { return std::tan(x); }
-inline double pow(double x, double y) { return std::pow(x, y); }
 inline double exp_below(double x) { return exp(x); }
 inline float rsqrt(float x) { return 1.f / std::sqrt(x); }
 inline double rsqrt(double x) { return 1. / std::sqrt(x); }

@@ -49,12 +49,14 @@ inline double half_exp(double x) {  // e^x / 2 for 0 <= x: overflows where sinh 
   Reduced p = reduce<2045>(at_most(x, 711.));
   return scaled(1. + (p.r + exp_rest(p.r)), p.place);
 }
+inline double exp2_rest(double r) {  // (2^r - 1 - r ln2) / r^2
+  return poly(r, 0.24022650695910072, 0.055504108664821625, 0.00961812910762848, 0.001333355814640647, 0.00015403530393370734,
+              1.5252733841556773e-05, 1.3215486808705563e-06, 1.0178057087733941e-07, 7.0548973041554995e-09,
+              4.4558179083360645e-10, 2.5729324177362305e-11);
+}
 inline double exp2(double x) {
   double y = at_most(at_least(x, -1076.), 1025.), z = y + (kWideRound + 2046.), r = y - (z - (kWideRound + 2046.));
-  double p = r * poly(r, 0.6931471805599453, 0.24022650695910072, 0.055504108664821625, 0.00961812910762848, 0.001333355814640647,
-                 0.00015403530393370734, 1.5252733841556773e-05, 1.3215486808705563e-06, 1.0178057087733941e-07,
-                 7.0548973041554995e-09, 4.4558179083360645e-10, 2.5729324177362305e-11);
-  return scaled(1. + p, bits_of(z));
+  return scaled(1. + r * (kLn2 + r * exp2_rest(r)), bits_of(z));
 }
 inline double expm1(double x) {
   Reduced p = reduce<1022>(at_most(at_least(x, -40.), 709.9));
@@ -277,6 +279,54 @@ inline __attribute__((always_inline)) double hypot(double x, double y) {
 #endif
 }
 
+// ---- pow: within 1 ulp -------------------------------------------------------------------------------------------
+
+#if defined(__FMA__) || defined(__ARM_FEATURE_FMA)
+// log2 of a positive finite number as the sum of two parts, to 65 bits: of 1 + f it is s (2 + z (2/3 + 2/5 z + ...)) / ln2 with
+// s = f / (2 + f) and z = s^2, of which every factor has two parts.
+inline Split pair_log2(double a) {
+  const Split p = split(a);
+  const double d = 2. + p.f, inv = 1. / d, s = p.f * inv, s_low = (__builtin_fma(-s, d, p.f) - s * (p.f - (d - 2.))) * inv;
+  const double z = s * s, z_low = __builtin_fma(s, s, -z) + 2. * s * s_low;
+  const double w = z * poly(z, 0.4, 0.28571428571429364, 0.22222222221655885, 0.18181818335392802, 0.1538459496251843,
+                            0.1333480469384731, 0.11706236339491206, 0.11723178623876518);
+  const double q = 0.6666666666666666 + w, q_low = ((0.6666666666666666 - q) + w) + (3.700743415417188e-17 + 0.4 * z_low);
+  const double v = z * q, v_low = __builtin_fma(z, q, -v) + (z * q_low + z_low * q);
+  const double m = 2. + v, m_low = ((2. - m) + v) + v_low;
+  const double l = s * m, l_low = __builtin_fma(s, m, -l) + (s * m_low + s_low * m);
+  const double b = l * 1.4426950408889634;
+  const double b_low = __builtin_fma(l, 1.4426950408889634, -b) + (l * 2.0355273740931033e-17 + l_low * 1.4426950408889634);
+  const double sum = p.k + b;
+  return {sum, ((p.k - sum) + b) + b_low};
+}
+inline __attribute__((always_inline)) double pow(double x, double y) {
+  const double a = magnitude(x);
+  const Split p = pair_log2(a);
+  double hi = a < kInf ? p.k : a;
+  hi = a == 0. ? -kInf : hi;
+  double t = y * hi, low = __builtin_fma(y, hi, -t) + y * p.f;
+  low = magnitude(t) < 1100. ? low : 0.;  // beyond, the result is 0 or infinite
+  t = at_most(at_least(t, -1100.), 1100.);
+  const double z = t + (kWideRound + 2046.), r = (t - (z - (kWideRound + 2046.))) + low;
+  // 2^r with the product of its largest term in two parts.
+  const double u = r * kLn2, sum = 1. + u, past = ((1. - sum) + u) + (__builtin_fma(r, kLn2, -u) + r * (2.3190468138462996e-17 + r * exp2_rest(r)));
+  double e = scaled(sum + past, bits_of(z));
+  // One condition at a time: of several together the compiler makes branches.
+  const double parity = magnitude(y - 2. * std::trunc(0.5 * y));  // of an integer 0 or 1
+  double part = magnitude(y - std::trunc(y));
+  part = x < 0. ? part : 0.;
+  part = a < kInf ? part : 0.;
+  e = parity == 1. ? keep_sign(e, x) : e;
+  e = part > 0. ? kNan : e;
+  e = a == 1. ? (parity == parity ? e : 1.) : e;  // of an infinite exponent
+  e = y == y ? e : y;
+  e = x == 1. ? 1. : e;
+  return y == 0. ? 1. : e;
+}
+#else
+inline double pow(double x, double y) { return std::pow(x, y); }
+#endif
+
 // ---- activations -----------------------------------------------------------------------------------------------
 
 inline double sigmoid(double x) {
@@ -292,7 +342,7 @@ inline double gelu(double x) { return x * normal_cdf(x); }
 using wide::exp; using wide::exp2; using wide::expm1; using wide::log; using wide::log2; using wide::log10;
 using wide::log1p; using wide::sinh; using wide::cosh; using wide::tanh; using wide::asinh; using wide::acosh;
 using wide::atanh; using wide::asin; using wide::acos; using wide::atan; using wide::atan2; using wide::erf;
-using wide::erfc; using wide::hypot; using wide::sigmoid; using wide::log_sigmoid; using wide::normal_cdf; using wide::gelu;
+using wide::erfc; using wide::hypot; using wide::pow; using wide::sigmoid; using wide::log_sigmoid; using wide::normal_cdf; using wide::gelu;
 
 }  // namespace v
 }  // namespace mt

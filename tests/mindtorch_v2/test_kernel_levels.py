@@ -48,6 +48,13 @@ for c, k, size, kernel, stride, pad, groups in (
         y.sin().sum().backward()
         for name, value in (("", y), (" of input", x.grad), (" of weight", w.grad)):
             results[f"conv {c} {k} {size} {kernel} {stride} {layout}{name}"] = value.detach()
+for c, k, size, kernel, stride, pad, groups in ((40, 70, 9, 1, 1, 0, 1), (40, 24, 9, 1, 2, 0, 1), (3, 66, 31, 7, 2, 3, 1),
+                                                (64, 130, 13, 3, 2, 1, 2), (33, 64, 12, 4, 4, 0, 1)):
+    x, w = numbers(3, c, size, size).bfloat16(), numbers(k, c // groups, kernel, kernel).bfloat16()
+    for bias in (None, numbers(k).bfloat16()):
+        for layout in (mt.contiguous_format, mt.channels_last):
+            y = f.conv2d(x.to(memory_format=layout), w, bias, stride, pad, 1, groups)
+            results[f"conv bfloat16 {c} {k} {kernel} {stride} {groups} {bias is None} {layout}"] = y.float()
 lstm = mt.nn.LSTM(7, 30)
 for p in lstm.parameters():
     p.data = numbers(*p.shape) / 4
@@ -64,6 +71,10 @@ results["quantiles"] = mt.special.ndtri(x.sigmoid().double())
 for name in "fmod remainder floor_divide".split():
     results[name] = getattr(mt, name)(x * 100, x.t().contiguous().view(37, 53))
     results[f"{name} of doubles"] = getattr(mt, name)(x.double() * 100, x.t().contiguous().view(37, 53).double())
+results["powers of doubles"] = x.double().abs() ** x.flip(0).double()
+results["means of repeats"] = mt.stack([x[:, :1].expand(37, 53).sum(1), x[:1].expand(37, 53).std(1)])
+for kind in (f.mse_loss, f.l1_loss, f.smooth_l1_loss, f.huber_loss):
+    results[kind.__name__] = kind(x, x.flip(0))
 results["hypot of doubles"] = mt.hypot(x.double(), x.flip(0).double())
 results["sinc"] = mt.sinc(x * 9)
 results["cube norm"] = x.norm(3, dim=1)
@@ -83,6 +94,8 @@ results["gelu"] = f.gelu(x)
 for dtype in (mt.bfloat16, mt.float16):
     for approximate in ("none", "tanh"):
         results[f"gelu {approximate} {dtype}"] = f.gelu(x.to(dtype), approximate=approximate).float()
+    results[f"functions {dtype}"] = mt.stack([f.hardswish(x.to(dtype)), f.leaky_relu(x.to(dtype)), x.to(dtype).abs().sqrt(), f.silu(x.to(dtype)),
+                                              x.to(dtype).clamp(-1, 0.5), x.to(dtype) ** 2, x.to(dtype) ** 3, x.to(dtype).exp()]).float()
     results[f"numbers {dtype}"] = mt.stack([x.to(dtype) * 0.3, x.to(dtype) - x.to(dtype)[:, :1], x.to(dtype).relu()]).float()
 results["planes"] = f.adaptive_avg_pool2d(numbers(3, 7, 5, 9), 1)
 results["layer norm"] = f.layer_norm(x, (53,))

@@ -155,6 +155,9 @@ op("_bag(Tensor weight, Tensor indices, Tensor offsets, Tensor? per_sample_weigh
          _bag_sample_grad(g, weight, indices, offsets, mode, padding_idx, include_last_offset)})
 
 
+op("_bag_layout(Tensor indices, Tensor offsets, int padding_idx, bool include_last_offset) -> (Tensor, Tensor)",
+   kernel="embedding_bag_layout", variants="", rule=lambda indices, offsets, padding_idx, include_last_offset:
+   [(indices.shape, INT64), ((offsets.numel() - bool(include_last_offset),), INT64)])
 op("_bag_places(Tensor weight, Tensor indices, Tensor offsets, int padding_idx, bool include_last_offset) -> Tensor",
    kernel="embedding_bag_places", variants="", rule=lambda weight, indices, offsets, padding_idx, include_last_offset:
    ((offsets.numel() - bool(include_last_offset), weight.size(1)), INT64))
@@ -227,10 +230,13 @@ def _all_bags(weight: Tensor, indices: Tensor, offsets: Tensor, scale_grad_by_fr
               per_sample_weights: Tensor | None, include_last_offset: bool,
               padding: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     _check_offsets(indices, offsets)
-    bags = _bag_of(indices, offsets, include_last_offset)
-    counted = ops.ones_like(bags) if padding < 0 else (indices != padding).to(INT64)
-    sizes = ops.zeros((offsets.numel() - include_last_offset,), dtype=INT64, device=weight.device)
-    sizes = sizes.index_add(0, bags, counted)
+    if indices.is_cpu and offsets.is_cpu:
+        bags, sizes = ops._bag_layout(indices, offsets, padding, include_last_offset)
+    else:
+        bags = _bag_of(indices, offsets, include_last_offset)
+        counted = ops.ones_like(bags) if padding < 0 else (indices != padding).to(INT64)
+        sizes = ops.zeros((offsets.numel() - include_last_offset,), dtype=INT64, device=weight.device)
+        sizes = sizes.index_add(0, bags, counted)
     if mode == _MAX:
         out, best = _bag_maximum(weight, indices, offsets, padding, include_last_offset)
         return out, bags, sizes, best

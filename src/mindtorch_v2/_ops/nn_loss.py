@@ -12,10 +12,12 @@ from mindtorch_v2._ops import batching_nn, forward
 from mindtorch_v2._ops.infer import binary, unary
 from mindtorch_v2._ops.reduce import INT64, is_float, word
 from mindtorch_v2._ops.table import Spec, composite, op, ops
+from mindtorch_v2._ops.view import is_plain
 from mindtorch_v2._shape import broadcast
 from mindtorch_v2._tensor import Tensor
 
 _UINT8 = _C._dtype_named("uint8")
+_WIDE = (_C._dtype_named("float32"), _C._dtype_named("float64"))
 
 
 def reduced_loss(loss: Tensor, reduction: int) -> Tensor:
@@ -38,6 +40,19 @@ def _pair(kernel: str, self: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
     if not is_float(dtype):
         raise NotImplementedError(f'"{kernel}" not implemented for \'{word(dtype)}\'')
     return self.to(dtype), target.to(dtype)
+
+
+_SQUARE, _SIZE, _SMOOTH, _HUBER = range(4)
+op("_pair_loss(Tensor self, Tensor target, int kind, float width, int reduction) -> Tensor", variants="", inplace=False,
+   kernel="pair_loss", rule=lambda self, target, kind, width, reduction: ((), self.dtype))
+
+
+def _reduced(kind: int, self: Tensor, target: Tensor, reduction: int, width: float = 0.0) -> Tensor | None:
+    """The sum or mean of the losses of plain numbers, in one pass without a tensor of them; None of all else."""
+    if reduction in (1, 2) and self.is_cpu and self.dtype is target.dtype and self.dtype in _WIDE and self.shape == target.shape \
+            and self._readable and target._readable and self.is_contiguous() and target.is_contiguous():
+        return ops._pair_loss(self, target, kind, width, reduction)
+    return None
 
 
 def pair_slope(grad_output: Tensor, self: Tensor, target: Tensor, reduction: int, *_: object) -> Spec | None:
@@ -71,6 +86,8 @@ def _mse_loss_backward(grad_output: Tensor, self: Tensor, target: Tensor, reduct
                  "target": lambda g, self, target, reduction: ops.mse_loss_backward(g, target, self, reduction)})
 def _mse_loss(self: Tensor, target: Tensor, reduction: int) -> Tensor:
     """The square of self - target."""
+    if (made := _reduced(_SQUARE, self, target, reduction)) is not None:
+        return made
     self, target = _pair("mse_cpu", self, target)
     return reduced_loss((self - target).square(), reduction)
 
@@ -88,6 +105,8 @@ def _l1_loss_backward(grad_output: Tensor, self: Tensor, target: Tensor, reducti
                  "target": lambda g, self, target, reduction: ops._l1_loss_backward(g, target, self, reduction)})
 def _l1_loss(self: Tensor, target: Tensor, reduction: int) -> Tensor:
     """The size of self - target."""
+    if is_plain(self, target) and (made := _reduced(_SIZE, self, target, reduction)) is not None:
+        return made
     return reduced_loss((self - target).abs(), reduction)
 
 
@@ -120,6 +139,8 @@ def _smooth_l1_loss(self: Tensor, target: Tensor, reduction: int, beta: float) -
         raise RuntimeError("smooth_l1_loss does not support negative values for beta.")
     if beta == 0:
         return ops.l1_loss(self, target, reduction)
+    if (made := _reduced(_SMOOTH, self, target, reduction, beta)) is not None:
+        return made
     self, target = _pair("smooth_l1_cpu", self, target)
     return reduced_loss(ops._smooth_l1(self - target, beta), reduction)
 
@@ -132,6 +153,8 @@ def _huber_loss(self: Tensor, target: Tensor, reduction: int, delta: float) -> T
     """Half the square of self - target, a line where its size is above delta."""
     if not delta > 0:                            # nor NaN
         raise RuntimeError("huber_loss does not support non-positive values for delta.")
+    if (made := _reduced(_HUBER, self, target, reduction, delta)) is not None:
+        return made
     self, target = _pair("huber_cpu", self, target)
     return ops.smooth_l1_loss(self, target, reduction, delta) * delta
 

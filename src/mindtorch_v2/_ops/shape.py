@@ -10,7 +10,7 @@ from typing import Any
 from mindtorch_v2 import _C
 from mindtorch_v2._ops import batching_nn, forward
 from mindtorch_v2._ops.table import Spec, alias, composite, op, ops, publish_plain
-from mindtorch_v2._ops.view import broadcast_shapes, check_parts, check_tensors, wrap
+from mindtorch_v2._ops.view import broadcast_shapes, check_parts, check_tensors, is_plain, wrap
 from mindtorch_v2._shape import broadcast
 from mindtorch_v2._tensor import Tensor
 
@@ -179,6 +179,13 @@ def block_diag(*tensors: Tensor) -> Tensor:
             raise RuntimeError(f"torch.block_diag: Input tensors must have 2 or fewer dimensions. Input {i} has "
                                f"{t.dim()} dimensions")
     width = sum(t.size(1) for t in parts)
+    if is_plain(*parts) and all(t.dtype is parts[0].dtype and t.device == parts[0].device for t in parts):
+        made, top, left = parts[0].new_zeros((sum(t.size(0) for t in parts), width)), 0, 0
+        for t in parts:
+            height, length = t.shape
+            made[top:top + height, left:left + length] = t
+            top, left = top + height, left + length
+        return made
     rows, left = [], 0
     for t in parts:
         rows.append(ops.constant_pad_nd(t, (left, width - left - t.size(1))))
@@ -477,7 +484,11 @@ def _diag_embed(self: Tensor, offset: int, dim1: int, dim2: int) -> Tensor:
     shape = list(self.shape[:-1])
     for d in sorted((a, b)):
         shape.insert(d, n)
-    return self.new_zeros(shape).diagonal_scatter(self, offset, a, b)
+    made = self.new_zeros(shape)
+    if not is_plain(self):
+        return made.diagonal_scatter(self, offset, a, b)
+    made.diagonal(offset, a, b).copy_(self)
+    return made
 
 
 @composite("diag(Tensor self, int diagonal=0) -> Tensor", out="exact")

@@ -19,6 +19,7 @@ from mindtorch_v2._ops.decompose import (
 )
 from mindtorch_v2._ops.linalg import _t
 from mindtorch_v2._ops.table import Spec, composite, op, ops
+from mindtorch_v2._ops.view import is_plain
 from mindtorch_v2._tensor import Tensor
 
 _COMPLEX = {"float32": "complex64", "float64": "complex128"}
@@ -184,6 +185,10 @@ def _ormqr(self: Tensor, input2: Tensor, input3: Tensor, left: bool, transpose: 
     k = input2.size(-1)
     x = input3 if left else _t(input3)
     transpose = transpose if left else not transpose
+    if is_plain(self, input2, input3) and self.is_cpu and self.size(-2) <= 4 * k:      # else the square matrix is much larger
+        turned = ops._householder_product(ops.constant_pad_nd(self.narrow(-1, 0, k), (0, self.size(-2) - k)), input2)
+        made = ops.matmul(_t(turned) if transpose else turned, x)
+        return columns(made if left else _t(made))
     made = _reflect(x, self, input2, range(k) if transpose else range(k - 1, -1, -1), adjoint=transpose)
     return columns(made if left else _t(made))
 

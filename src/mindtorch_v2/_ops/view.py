@@ -232,6 +232,11 @@ def _narrow(self: Tensor, dim: int, start: int, length: int) -> Tensor:
     return ops.slice(self, dim, start, start + length)
 
 
+def is_plain(*tensors: Tensor) -> bool:
+    """Whether nothing is recorded of ops on these, so that a part of a result can be written in place."""
+    return all(t._readable for t in tensors) and not (_C._is_grad_enabled() and any(t.requires_grad for t in tensors))
+
+
 def check_tensors(items: Iterable[Any], argument: int = 0) -> None:
     """That the items of a list are tensors."""
     for i, item in enumerate(items):
