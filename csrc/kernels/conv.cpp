@@ -250,6 +250,21 @@ void conv_input_grad(DType dtype, const Conv& s, const void* gy, const void* w, 
   }
 }
 
+// Whether products of bfloat16 itself are faster than those of float: not where Winograd's way saves most of them, nor where
+// few filters share the patches.
+static bool small_fits(DType dtype, const Conv& s) {
+  return dtype == kBFloat16 && *bf16_unit() && s.n * s.k * s.y_plane() > 0 && s.cg() * s.taps() >= 32 &&
+         s.kg() >= (s.pointwise() ? 16 : 64) && !winograd_fits(kFloat, s);
+}
+static void small_forward(const Conv& s, const View& x, const View& w, const View& b, const View& y) {
+  using indexing::Packed;
+  Packed dx(x, kBFloat16, Packed::kRead), dw(w, kBFloat16, Packed::kRead), dy(y, kBFloat16, Packed::kWrite);
+  Dense db(b, b.given() ? kBFloat16 : b.dtype);
+  (s.pointwise() ? pointwise_forward : lowered_forward)(kBFloat16, s, dx.view.data, dw.view.data, b.given() ? db.data() : nullptr,
+                                                        dy.view.data);
+  dy.finish();
+}
+
 // convolution(Tensor input, Tensor weight, Tensor? bias, SymInt[] stride, SymInt[] padding, SymInt[] dilation,
 //             bool transposed, SymInt[] output_padding, SymInt groups) -> Tensor
 static void convolution(const Args& args) {
@@ -257,6 +272,7 @@ static void convolution(const Args& args) {
   Conv s = conv_shape(x, w, y, args.a);
   DType dtype = widened(y.dtype);
   if (dtype == kBool) unsupported("convolution", dtype);
+  if (!args.a[3].i && small_fits(y.dtype, s)) return small_forward(s, x, w, b, y);
   Dense db(b, b.given() ? dtype : b.dtype);
   const void* bias = b.given() ? db.data() : nullptr;
   if (!args.a[3].i && channels_last_forward(dtype, s, x, w, bias, y)) return;
