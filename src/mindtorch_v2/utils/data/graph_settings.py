@@ -1,6 +1,7 @@
 """torch.utils.data.graph_settings: shares, shuffling and seeds of all datapipes that a datapipe reads from."""
 from __future__ import annotations
 
+import inspect
 from enum import IntEnum
 from typing import Any
 
@@ -28,11 +29,15 @@ def get_all_graph_pipes(graph: DataPipeGraph) -> list[Any]:
     return list(found.values())
 
 
-def apply_sharding(datapipe: Any, num_of_instances: int, instance_id: int, sharding_group: Any = None) -> Any:
+def apply_sharding(datapipe: Any, num_of_instances: int, instance_id: int,
+                   sharding_group: Any = SHARDING_PRIORITIES.DEFAULT) -> Any:
     """Let each datapipe that can give a share of its items give that one."""
     for pipe in get_all_graph_pipes(traverse_dps(datapipe)):
         if callable(getattr(pipe, "apply_sharding", None)):
-            pipe.apply_sharding(num_of_instances, instance_id)
+            if len(inspect.signature(pipe.apply_sharding).parameters) < 3:        # a class of the user's, from before groups
+                pipe.apply_sharding(num_of_instances, instance_id)
+            else:
+                pipe.apply_sharding(num_of_instances, instance_id, sharding_group=sharding_group)
     return datapipe
 
 

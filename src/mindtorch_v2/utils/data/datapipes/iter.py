@@ -2,21 +2,27 @@
 from __future__ import annotations
 
 import copy
+import functools
 import itertools
 import random
+import warnings
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import mindtorch_v2 as torch
 from mindtorch_v2.utils.data._utils.collate import default_collate
 from mindtorch_v2.utils.data.datapipes._decorator import functional_datapipe
+from mindtorch_v2.utils.data.datapipes._files import FileLister, FileOpener, RoutedDecoder, StreamReader
 from mindtorch_v2.utils.data.datapipes._shuffling import Shuffling
 from mindtorch_v2.utils.data.datapipes.datapipe import DataChunk, IterDataPipe
+from mindtorch_v2.utils.data.datapipes.utils.common import _check_unpickable_fn, validate_input_col
+from mindtorch_v2.utils.data.graph_settings import SHARDING_PRIORITIES
 from mindtorch_v2.utils.data.sampler import SequentialSampler
 
-__all__ = ["Batcher", "Collator", "Concater", "Demultiplexer", "Filter", "Forker", "Grouper", "IterableWrapper", "Mapper",
-           "Multiplexer", "Sampler", "ShardingFilter", "Shuffler", "UnBatcher", "Zipper"]
+__all__ = ["Batcher", "Collator", "Concater", "Demultiplexer", "FileLister", "FileOpener", "Filter", "Forker", "Grouper",
+           "IterableWrapper", "Mapper", "Multiplexer", "RoutedDecoder", "Sampler", "ShardingFilter", "Shuffler", "StreamReader",
+           "UnBatcher", "Zipper"]
 
 
 class IterableWrapper(IterDataPipe):
@@ -48,8 +54,14 @@ class Mapper(_Over):
 
     def __init__(self, datapipe: Any, fn: Callable[..., Any], input_col: Any = None, output_col: Any = None) -> None:
         super().__init__(datapipe)
+        _check_unpickable_fn(fn)
         if input_col is None and output_col is not None:
             raise ValueError("`output_col` must be None when `input_col` is None.")
+        if isinstance(output_col, (list, tuple)):
+            if len(output_col) > 1:
+                raise ValueError("`output_col` must be a single-element list or tuple")
+            output_col = output_col[0]
+        validate_input_col(fn, input_col)
         self.fn, self.input_col, self.output_col = fn, input_col, output_col
 
     def _apply(self, item: Any) -> Any:
@@ -61,8 +73,12 @@ class Mapper(_Over):
         rows = list(item) if isinstance(item, tuple) else copy.copy(item)
         if self.output_col == -1:
             rows.append(made)
-        else:
-            rows[(column[0] if many else column) if self.output_col is None else self.output_col] = made
+        elif self.output_col is not None:
+            rows[self.output_col] = made
+        else:        # in the place of the first column; the others that went into it go
+            rows[column[0] if many else column] = made
+            for gone in sorted(column[1:], reverse=True) if many else ():
+                del rows[gone]
         return tuple(rows) if isinstance(item, tuple) else rows
 
     def __iter__(self) -> Iterator[Any]:
@@ -75,7 +91,13 @@ class Collator(Mapper):
     """Lists of items as batches."""
 
     def __init__(self, datapipe: Any, conversion: Any = None, collate_fn: Callable[[Any], Any] | None = None) -> None:
-        super().__init__(datapipe, collate_fn or conversion or default_collate)
+        given = collate_fn or default_collate if conversion is None else conversion
+        super().__init__(datapipe, given if isinstance(given, Callable) else functools.partial(_collate_helper, given))  # type: ignore[arg-type]
+
+
+def _collate_helper(conversion: Any, item: Any) -> Any:
+    """Refuses: conversions by column are for data frames."""
+    raise NotImplementedError("[torch.utils.data.datapipes.iter.Collator] batches of data frames are not offered")
 
 
 @functional_datapipe("filter")
@@ -84,17 +106,22 @@ class Filter(_Over):
 
     def __init__(self, datapipe: Any, filter_fn: Callable[..., Any], input_col: Any = None) -> None:
         super().__init__(datapipe)
+        _check_unpickable_fn(filter_fn)
+        validate_input_col(filter_fn, input_col)
         self.filter_fn, self.input_col = filter_fn, input_col
 
     def __iter__(self) -> Iterator[Any]:
+        column = self.input_col
         for item in self.datapipe:
-            column = self.input_col
-            if self.filter_fn(*(item if column is None else (item[c] for c in column)) if isinstance(column, (list, tuple))
-                              else (item if column is None else item[column],)):
+            many = isinstance(column, (list, tuple))
+            said = self.filter_fn(*(item[c] for c in column)) if many else self.filter_fn(item if column is None else item[column])
+            if not isinstance(said, bool) and type(said).__name__ not in ("bool_", "bool"):      # NumPy's too
+                raise ValueError("Boolean output is required for `filter_fn` of FilterIterDataPipe, got", type(said))
+            if said:
                 yield item
 
     def __len__(self) -> int:
-        raise TypeError(f"{type(self).__name__} instance doesn't have valid length")
+        raise TypeError(f"object of type '{type(self).__name__}' has no len()")
 
 
 @functional_datapipe("batch")
@@ -142,7 +169,7 @@ class UnBatcher(_Over):
             yield from self._items(item, self.unbatch_level)
 
     def __len__(self) -> int:
-        raise TypeError(f"{type(self).__name__} instance doesn't have valid length")
+        raise TypeError(f"object of type '{type(self).__name__}' has no len()")
 
 
 @functional_datapipe("groupby")
@@ -152,6 +179,11 @@ class Grouper(_Over):
     def __init__(self, datapipe: Any, group_key_fn: Callable[[Any], Any], *, keep_key: bool = False, buffer_size: int = 10000,
                  group_size: int | None = None, guaranteed_group_size: int | None = None, drop_remaining: bool = False) -> None:
         super().__init__(datapipe)
+        _check_unpickable_fn(group_key_fn)
+        if group_size is not None and not 0 < group_size <= buffer_size:
+            raise AssertionError("group_size must be > 0 and <= buffer_size")
+        if guaranteed_group_size is not None and not (group_size is not None and 0 < guaranteed_group_size <= group_size):
+            raise AssertionError("guaranteed_group_size must be > 0 and <= group_size and group_size must be set")
         self.key, self.keep_key, self.buffer_size, self.group_size = group_key_fn, keep_key, buffer_size, group_size
         self.least = group_size if guaranteed_group_size is None else guaranteed_group_size
         self.drop_remaining = drop_remaining
@@ -181,21 +213,26 @@ class Grouper(_Over):
         return (key, items) if self.keep_key else items
 
     def __len__(self) -> int:
-        raise TypeError(f"{type(self).__name__} instance doesn't have valid length")
+        raise TypeError(f"object of type '{type(self).__name__}' has no len()")
 
 
 class _Joined(IterDataPipe):
     """A pipe over several."""
 
     def __init__(self, *datapipes: Any) -> None:
-        if not datapipes:
-            raise ValueError("Expected at least one DataPipe, but got nothing")
         self.datapipes = datapipes
 
 
 @functional_datapipe("concat")
 class Concater(_Joined):
     """One stream after the other."""
+
+    def __init__(self, *datapipes: Any) -> None:
+        if not datapipes:
+            raise ValueError("Expected at least one DataPipe, but got nothing")
+        if not all(isinstance(pipe, IterDataPipe) for pipe in datapipes):
+            raise TypeError("Expected all inputs to be `IterDataPipe`")
+        super().__init__(*datapipes)
 
     def __iter__(self) -> Iterator[Any]:
         for pipe in self.datapipes:
@@ -208,6 +245,11 @@ class Concater(_Joined):
 @functional_datapipe("zip")
 class Zipper(_Joined):
     """Tuples of one item of each stream, as long as all have one."""
+
+    def __init__(self, *datapipes: Any) -> None:
+        if not all(isinstance(pipe, IterDataPipe) for pipe in datapipes):
+            raise TypeError("All inputs are required to be `IterDataPipe` for `ZipIterDataPipe`.")
+        super().__init__(*datapipes)
 
     def __iter__(self) -> Iterator[Any]:
         yield from zip(*self.datapipes)
@@ -228,77 +270,180 @@ class Multiplexer(_Joined):
         return min(len(pipe) for pipe in self.datapipes) * len(self.datapipes)
 
 
-class _Branch(IterDataPipe):
+_COPIES: dict[Any, Callable[[Any], Any]] = {None: lambda item: item, "shallow": copy.copy, "deep": copy.deepcopy}
+
+
+class _ChildDataPipe(IterDataPipe):
     """One of several streams that are read from one pass over a source; what others have not read yet waits."""
 
-    def __init__(self, hub: _Hub, number: int) -> None:
-        self.hub, self.number = hub, number
+    _is_child_datapipe = True
+
+    def __init__(self, main_datapipe: Any, instance_id: int) -> None:
+        self.main_datapipe, self.instance_id = main_datapipe, instance_id
 
     def __iter__(self) -> Iterator[Any]:
-        self.hub.begin(self.number)
-        while True:
-            try:
-                yield self.hub.next(self.number)
-            except StopIteration:
-                return
+        return self.main_datapipe.branch(self.instance_id)
 
     def __len__(self) -> int:
-        return len(self.hub.datapipe)
+        return len(self.main_datapipe)
+
+    def _set_main_datapipe_valid_iterator_id(self) -> int:
+        """The pass that this stream reads from: a new one where it has begun the last one already."""
+        main = self.main_datapipe
+        if main._valid_iterator_id is None:
+            main._valid_iterator_id = 0
+        elif main._valid_iterator_id == self._valid_iterator_id:
+            main._valid_iterator_id += 1
+            if not main.is_every_instance_exhausted():
+                warnings.warn("Some child DataPipes are not exhausted when __iter__ is called. We are resetting the buffer and "
+                              "each child DataPipe will read from the start again.", UserWarning, stacklevel=4)
+            main.reset()
+        self._valid_iterator_id = main._valid_iterator_id
+        return main._valid_iterator_id
+
+    def _check_valid_iterator_id(self, iterator_id: int | None) -> bool:
+        return iterator_id == self._valid_iterator_id == self.main_datapipe._valid_iterator_id
 
 
-class _Hub:
+class _Branching(IterDataPipe):
     """The pass that branches share."""
 
-    def __init__(self, datapipe: Any, count: int, place: Callable[[Any], Any], buffer_size: int) -> None:
-        if count < 1:
-            raise ValueError(f"Expected `num_instances` larger than 0, but {count} is found")
-        self.datapipe, self.place, self.buffer_size = datapipe, place, buffer_size
-        self.waiting: list[deque[Any]] = [deque() for _ in range(count)]
-        self.begun = [False] * count
-        self.source: Iterator[Any] | None = None
+    _called = ""
 
-    def begin(self, number: int) -> None:
-        if self.source is None or self.begun[number]:    # the first branch, or one that starts again: a new pass
-            self.source = iter(self.datapipe)
-            self.begun = [False] * len(self.waiting)
-            for queue in self.waiting:
-                queue.clear()
-        self.begun[number] = True
+    def __init__(self, datapipe: Any, num_instances: int, buffer_size: int) -> None:
+        self.main_datapipe, self.num_instances, self.buffer_size = datapipe, num_instances, buffer_size
+        if buffer_size < 0:
+            warnings.warn(f"Unlimited buffer size is set for `{self._called}`, please be aware of OOM at random places",
+                          UserWarning, stacklevel=4)
+        self.reset()
 
-    def next(self, number: int) -> Any:
-        while not self.waiting[number]:
-            item = next(self.source)   # type: ignore[arg-type]
-            for at in self.place(item):
-                if at != number and 0 <= self.buffer_size <= sum(map(len, self.waiting)):
-                    raise BufferError(f"buffer overflow: more than {self.buffer_size} items wait for another branch")
-                self.waiting[at].append(item)
-        return self.waiting[number].popleft()
+    def reset(self) -> None:
+        """Nothing waits, and nothing was read."""
+        self._waiting: list[deque[Any]] = [deque() for _ in range(self.num_instances)]
+        self._ended = [False] * self.num_instances
+        self._source: Iterator[Any] | None = None
+
+    def __getstate__(self) -> Any:
+        state = {**self.__dict__, "_waiting": None, "_ended": None, "_source": None, "_valid_iterator_id": None}
+        hook = IterDataPipe.getstate_hook
+        return state if hook is None else hook(state)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self.reset()
+
+    def __len__(self) -> int:
+        return len(self.main_datapipe)
+
+    def is_every_instance_exhausted(self) -> bool:
+        """Whether all branches came to the end."""
+        return all(self._ended)
+
+    def _places(self, item: Any) -> Iterable[int]:
+        raise NotImplementedError
+
+    def branch(self, number: int) -> Iterator[Any]:
+        """The items of one of them."""
+        if self._source is None:
+            self._source = iter(self.main_datapipe)
+        waiting, source = self._waiting, self._source
+        while True:
+            while not waiting[number]:
+                try:
+                    item = next(source)
+                except StopIteration:
+                    self._ended[number] = True
+                    return
+                for at in self._places(item):
+                    waiting[at].append(item)
+                    if 0 <= self.buffer_size < self._behind(number):
+                        raise BufferError(self._overflow())
+            yield self._copied(waiting[number].popleft())
+
+    def _behind(self, number: int) -> int:
+        return sum(len(queue) for at, queue in enumerate(self._waiting) if at != number)
+
+    def _overflow(self) -> str:
+        raise NotImplementedError
+
+    def _copied(self, item: Any) -> Any:
+        return item
 
 
-def Forker(datapipe: Any, num_instances: int, buffer_size: int = 1000, copy: Any = None) -> list[Any]:
-    """Several streams, each with all items."""
-    if num_instances == 1:
-        return [datapipe]
-    hub = _Hub(datapipe, num_instances, lambda item: range(num_instances), buffer_size)
-    return [_Branch(hub, i) for i in range(num_instances)]
+class _ForkerIterDataPipe(_Branching):
+    """All items for each branch."""
+
+    _called = "fork"
+
+    def __init__(self, datapipe: Any, num_instances: int, buffer_size: int = 1000, copy: Any = None) -> None:
+        super().__init__(datapipe, num_instances, buffer_size)
+        if copy not in _COPIES:
+            raise ValueError(f"Unknown copy method `{copy}` requested, choose one of None, `shallow` or `deep`.")
+        self._copy_method = copy
+
+    def _places(self, item: Any) -> Iterable[int]:
+        return range(self.num_instances)
+
+    def _behind(self, number: int) -> int:
+        return max(len(queue) for at, queue in enumerate(self._waiting) if at != number)
+
+    def _overflow(self) -> str:
+        return f"ForkerIterDataPipe buffer overflow,buffer size {self.buffer_size} is insufficient."
+
+    def _copied(self, item: Any) -> Any:
+        return _COPIES[self._copy_method](item)
 
 
-def Demultiplexer(datapipe: Any, num_instances: int, classifier_fn: Callable[[Any], int | None], drop_none: bool = False,
-                  buffer_size: int = 1000) -> list[Any]:
-    """Several streams, each with the items that a function gives its number."""
-    def place(item: Any) -> tuple[int, ...]:
-        number = classifier_fn(item)
-        if number is None and drop_none:
+class _DemultiplexerIterDataPipe(_Branching):
+    """Each item for the branch that a function says."""
+
+    _called = "demux"
+
+    def __init__(self, datapipe: Any, num_instances: int, classifier_fn: Callable[[Any], int | None], drop_none: bool = False,
+                 buffer_size: int = 1000) -> None:
+        super().__init__(datapipe, num_instances, buffer_size)
+        self.classifier_fn, self.drop_none = classifier_fn, drop_none
+
+    def __len__(self) -> int:
+        raise TypeError
+
+    def _places(self, item: Any) -> Iterable[int]:
+        number = self.classifier_fn(item)
+        if number is None and self.drop_none:
             return ()
-        if number is None or not 0 <= number < num_instances:
-            raise ValueError(f"Output of the classification fn should be between 0 and {num_instances - 1}. {number} is returned.")
+        if number is None or not 0 <= number < self.num_instances:
+            raise ValueError(f"Output of the classification fn should be between 0 and {self.num_instances - 1}. {number} is "
+                             "returned.")
         return (number,)
-    hub = _Hub(datapipe, num_instances, place, buffer_size)
-    return [_Branch(hub, i) for i in range(num_instances)]
+
+    def _overflow(self) -> str:
+        return f"DemultiplexerIterDataPipe buffer overflow, buffer size {self.buffer_size} is insufficient."
 
 
-IterDataPipe.register_function("fork", Forker)
-IterDataPipe.register_function("demux", Demultiplexer)
+def _children(main: _Branching) -> list[Any]:
+    return [_ChildDataPipe(main, i) for i in range(main.num_instances)]
+
+
+@functional_datapipe("fork")
+class Forker(IterDataPipe):
+    """Several streams, each with all items."""
+
+    def __new__(cls, datapipe: Any, num_instances: int, buffer_size: int = 1000, copy: Any = None) -> Any:
+        if num_instances < 1:
+            raise ValueError(f"Expected `num_instances` larger than 0, but {num_instances} is found")
+        return [datapipe] if num_instances == 1 else _children(_ForkerIterDataPipe(datapipe, num_instances, buffer_size, copy))
+
+
+@functional_datapipe("demux")
+class Demultiplexer(IterDataPipe):
+    """Several streams, each with the items that a function gives its number."""
+
+    def __new__(cls, datapipe: Any, num_instances: int, classifier_fn: Callable[[Any], int | None], drop_none: bool = False,
+                buffer_size: int = 1000) -> Any:
+        if num_instances < 1:
+            raise ValueError(f"Expected `num_instances` larger than 0, but {num_instances} is found")
+        _check_unpickable_fn(classifier_fn)
+        return _children(_DemultiplexerIterDataPipe(datapipe, num_instances, classifier_fn, drop_none, buffer_size))
 
 
 @functional_datapipe("shuffle")
@@ -307,7 +452,7 @@ class Shuffler(Shuffling, _Over):
 
     def __init__(self, datapipe: Any, *, buffer_size: int = 10000, unbatch_level: int = 0) -> None:
         if buffer_size <= 0:
-            raise ValueError("buffer_size should be larger than 0")
+            raise AssertionError("buffer_size should be larger than 0")
         super().__init__(datapipe if unbatch_level == 0 else UnBatcher(datapipe, unbatch_level))
         self.buffer_size = buffer_size
 
@@ -347,15 +492,26 @@ class Sampler(_Over):
 class ShardingFilter(_Over):
     """Every n-th item: the share of one worker."""
 
-    def __init__(self, datapipe: Any, sharding_group_filter: Any = None) -> None:
-        super().__init__(datapipe)
+    def __init__(self, source_datapipe: Any, sharding_group_filter: Any = None) -> None:
+        super().__init__(source_datapipe)
+        self.sharding_group_filter = sharding_group_filter
+        self.groups: dict[Any, tuple[int, int]] = {}
         self.num_of_instances, self.instance_id = 1, 0
 
-    def apply_sharding(self, num_of_instances: int, instance_id: int, sharding_group: Any = None) -> None:
-        """Which share this is of how many."""
+    def apply_sharding(self, num_of_instances: int, instance_id: int, sharding_group: Any = SHARDING_PRIORITIES.DEFAULT) -> None:
+        """Which share this is of how many, in one of the groups that share it out after one another."""
         if instance_id >= num_of_instances:
             raise ValueError(f"instance_id({instance_id}) should be smaller than num_of_instances({num_of_instances})")
-        self.num_of_instances, self.instance_id = num_of_instances, instance_id
+        default = SHARDING_PRIORITIES.DEFAULT
+        if any((group == default) != (sharding_group == default) for group in self.groups):
+            raise RuntimeError("ShardingFilter cannot mix DEFAULT and non DEFAULT groups")
+        self.groups[sharding_group] = num_of_instances, instance_id
+        self.num_of_instances, self.instance_id = 1, 0
+        for group in sorted(self.groups, reverse=True):
+            if self.sharding_group_filter in (None, group):
+                count, place = self.groups[group]
+                self.instance_id += self.num_of_instances * place
+                self.num_of_instances *= count
 
     def __iter__(self) -> Iterator[Any]:
         yield from itertools.islice(self.datapipe, self.instance_id, None, self.num_of_instances)
@@ -365,7 +521,22 @@ class ShardingFilter(_Over):
         return n // self.num_of_instances + (self.instance_id < n % self.num_of_instances)
 
 
-combinatorics: Any = torch._facade.module(__name__, "combinatorics", "Pipes with an order of their own, by torch's full names.",
-                                          ShufflerIterDataPipe=Shuffler, SamplerIterDataPipe=Sampler)
-
+# The modules and the full names that torch has them by.
+for _module, _doc, _names in (
+        ("callable", "Pipes that call a function.", "Mapper Collator"),
+        ("combinatorics", "Pipes with an order of their own.", "Sampler Shuffler"),
+        ("combining", "Pipes over several, and several over one.", "Concater Forker Demultiplexer Multiplexer Zipper"),
+        ("filelister", "Files by name.", "FileLister"), ("fileopener", "Open files.", "FileOpener"),
+        ("grouping", "Pipes of lists.", "Batcher UnBatcher Grouper"), ("routeddecoder", "Decoded files.", "RoutedDecoder"),
+        ("selecting", "Pipes that leave items out.", "Filter"), ("sharding", "Shares of workers.", "ShardingFilter"),
+        ("streamreader", "Bytes of files.", "StreamReader"), ("utils", "Pipes over what can be iterated.", "IterableWrapper")):
+    _made = torch._facade.module(__name__, _module, _doc)
+    for _name in _names.split():
+        _class = globals()[_name]
+        _class.__name__ = _class.__qualname__ = f"{_name}IterDataPipe"
+        _class.__module__, vars(_made)[_class.__name__] = _made.__name__, _class
+    globals()[_module] = _made
+globals()["sharding"].SHARDING_PRIORITIES = SHARDING_PRIORITIES
+for _class in (_ChildDataPipe, _ForkerIterDataPipe, _DemultiplexerIterDataPipe):
+    _class.__module__, vars(globals()["combining"])[_class.__name__] = globals()["combining"].__name__, _class
 __path__: list[str] = []       # modules that torch has below it are found by name

@@ -6,9 +6,11 @@ import random
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import mindtorch_v2 as torch
 from mindtorch_v2.utils.data.datapipes._decorator import functional_datapipe
 from mindtorch_v2.utils.data.datapipes._shuffling import Shuffling
 from mindtorch_v2.utils.data.datapipes.datapipe import IterDataPipe, MapDataPipe
+from mindtorch_v2.utils.data.datapipes.utils.common import _check_unpickable_fn
 
 __all__ = ["Batcher", "Concater", "Mapper", "SequenceWrapper", "Shuffler", "Zipper"]
 
@@ -26,11 +28,17 @@ class SequenceWrapper(MapDataPipe):
         return len(self.sequence)
 
 
+def default_fn(data: Any) -> Any:
+    """The item itself."""
+    return data
+
+
 @functional_datapipe("map")
 class Mapper(MapDataPipe):
     """fn of every item."""
 
-    def __init__(self, datapipe: Any, fn: Callable[[Any], Any] = lambda x: x) -> None:
+    def __init__(self, datapipe: Any, fn: Callable[[Any], Any] = default_fn) -> None:
+        _check_unpickable_fn(fn)
         self.datapipe, self.fn = datapipe, fn
 
     def __getitem__(self, index: Any) -> Any:
@@ -118,4 +126,16 @@ class Shuffler(Shuffling, IterDataPipe):
 
 MapDataPipe.register_datapipe_as_function("shuffle", Shuffler)   # a stream, but a method of pipes by index
 
+for _module, _doc, _names in (
+        ("callable", "Pipes that call a function.", "Mapper"), ("combinatorics", "Pipes with an order of their own.", ""),
+        ("combining", "Pipes over several.", "Concater Zipper"), ("grouping", "Pipes of lists.", "Batcher"),
+        ("utils", "Pipes over sequences.", "SequenceWrapper")):
+    _made = torch._facade.module(__name__, _module, _doc)
+    for _name in _names.split():
+        _class = globals()[_name]
+        _class.__name__ = _class.__qualname__ = f"{_name}MapDataPipe"
+        _class.__module__, vars(_made)[_class.__name__] = _made.__name__, _class
+    globals()[_module] = _made
+Shuffler.__name__ = Shuffler.__qualname__ = "ShufflerIterDataPipe"
+Shuffler.__module__, globals()["combinatorics"].ShufflerIterDataPipe = globals()["combinatorics"].__name__, Shuffler
 __path__: list[str] = []       # modules that torch has below it are found by name
