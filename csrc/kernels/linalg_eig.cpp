@@ -95,8 +95,11 @@ void eig(const View& w, const View& V, const View& info, const View& A) {
       std::vector<C> values(n), v(vectors ? n * n : 1);
       for (int64_t b = from; b < to; ++b) {
         load(Matrix<T>(A, batch, b), a, n);
-        if (!all_finite(a)) throw std::runtime_error("torch.linalg.eig: input tensor should not contain infs or NaNs.");
-        store_info(info, batch, b, !n ? 0 : geev(vectors, n, a.data(), values.data(), v.data()));
+        const bool finite = all_finite(a);
+        if (!finite && vectors)
+          throw std::runtime_error("torch.linalg.eig: input tensor should not contain infs or NaNs.");
+        if (!finite) values.assign(n, C(std::numeric_limits<real_t<T>>::quiet_NaN(), std::numeric_limits<real_t<T>>::quiet_NaN()));
+        store_info(info, batch, b, !n || !finite ? 0 : geev(vectors, n, a.data(), values.data(), v.data()));
         store_vector(w, batch, b, values);
         if (vectors) store(Matrix<C>(V, batch, b), v, n);
       }

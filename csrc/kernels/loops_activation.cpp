@@ -20,7 +20,9 @@ template <class T> inline T mish_gate(T x) {
 MT_UNARY(relu, Real, -1, x < T(0) ? T(0) : x)
 MT_SMALL_UNARY(relu, x < 0.f ? Lanes{} : x)
 MT_UNARY(relu6, Real, -1, between(x, T(0), T(6)))
-MT_LANES(silu, FloatsComplex, x * v::sigmoid(x))
+template <class V> inline V silu_(V x) { return x * v::sigmoid(x); }
+template <class T> inline std::complex<T> silu_(std::complex<T> x) { return complex_over(x, T(1) + std::exp(-x)); }
+MT_LANES(silu, FloatsComplex, silu_(x))
 MT_UNARY(mish, Floats, -1, x * mish_gate(x))
 MT_UNARY(hardswish, Floats, -1, x * between(x + T(3), T(0), T(6)) / T(6))
 MT_UNARY(hardsigmoid, Floats, -1, between(x + T(3), T(0), T(6)) / T(6))

@@ -2,16 +2,15 @@
 #include <numeric>
 #include <stdexcept>
 
+#include "complex_math.h"
 #include "loops.h"
 #include "vmath.h"
 
 namespace mt {
 namespace {
 
-// Complex products by the plain formula, as torch; the operators of std::complex repair NaNs at ten times the cost.
 template <class T> inline T times(T x, T y) {
-  if constexpr (is_complex_v<T>)
-    return T(x.real() * y.real() - x.imag() * y.imag(), x.real() * y.imag() + x.imag() * y.real());
+  if constexpr (is_complex_v<T>) return complex_times(x, y);
   else if constexpr (std::is_same_v<T, bool>) return x && y;
   else return T(arith_t<T>(x) * arith_t<T>(y));
 }
@@ -20,29 +19,19 @@ template <class T> inline T plus(T x, T y) {
   else return T(arith_t<T>(x) + arith_t<T>(y));
 }
 template <class T> inline T minus(T x, T y) { return T(arith_t<T>(x) - arith_t<T>(y)); }
-// Smith's quotient: scaled by the larger part of the divisor, so that it does not overflow on the way.
 template <class T> inline T over(T x, T y) {
-  if constexpr (is_complex_v<T>) {
-    using R = real_t<T>;
-    R a = x.real(), b = x.imag(), c = y.real(), d = y.imag();
-    bool wide = std::abs(c) >= std::abs(d);
-    R big = wide ? c : d, small = wide ? d : c;
-    if (big == 0) return T(a / std::abs(c), b / std::abs(d));
-    R ratio = small / big, scale = 1 / (big + small * ratio);
-    return wide ? T((a + b * ratio) * scale, (b - a * ratio) * scale)
-                : T((a * ratio + b) * scale, (b * ratio - a) * scale);
-  } else {
-    return x / y;
-  }
+  if constexpr (is_complex_v<T>) return complex_over(x, y);
+  else return x / y;
 }
 
-// x + alpha * y and the like. With alpha 1 (nearly always) the product is left out.
+// x + alpha * y and the like. With alpha 1 (nearly always) the product is left out, but of complex numbers: in PyTorch it
+// makes NaN of the other part of an infinite one.
 template <template <class, bool> class Op, class T> void scaled_loop(void* const* p, int64_t n, const Attr* a) {
   T* out = static_cast<T*>(p[0]);
   const memory_t<T>* x = static_cast<const memory_t<T>*>(p[1]);
   const memory_t<T>* y = static_cast<const memory_t<T>*>(p[2]);
   T alpha = number<T>(a[0]);
-  if (alpha == T(1)) {
+  if (!is_complex_v<T> && alpha == T(1)) {
 #pragma GCC ivdep
     for (int64_t i = 0; i < n; ++i) out[i] = Op<T, false>()(x[i], y[i], alpha);
   } else {

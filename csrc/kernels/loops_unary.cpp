@@ -1,6 +1,7 @@
 // Loops of simple functions of one operand: signs, rounding, clamping, parts of complex numbers.
 #include <limits>
 
+#include "complex_math.h"
 #include "loops.h"
 #include "vmath.h"
 
@@ -75,7 +76,11 @@ MT_UNARY(sign, RealBool, -1, direction(x))
 MT_UNARY(sgn, All, -1, direction(x))
 MT_UNARY(square, Numbers, -1, squared(x))
 MT_SMALL_UNARY(square, x * x)
-MT_UNARY(reciprocal, FloatsComplex, -1, T(1) / x)
+template <class T> inline T inverse(T x) {
+  if constexpr (is_complex_v<T>) return complex_over(T(1), x);
+  else return T(1) / x;
+}
+MT_UNARY(reciprocal, FloatsComplex, -1, inverse(x))
 MT_SMALL_UNARY(reciprocal, 1.f / x)
 MT_UNARY(bitwise_not, IntsBool, -1, bits_not(x))
 MT_UNARY(deg2rad, Floats, -1, x * T(kPi / 180))

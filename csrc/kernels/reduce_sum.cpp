@@ -1,5 +1,6 @@
 // Reductions that add, multiply or count: sum, mean, nansum, prod, all, any, count_nonzero. Extremes and moments have
 // files of their own.
+#include "complex_math.h"
 #include "lane_planes.h"
 #include "reduce.h"
 
@@ -21,8 +22,12 @@ void sum_finish(const void* s, int64_t n, void* const* out, const FoldParam& q) 
   const S* state = static_cast<const S*>(s);
   T* to = static_cast<T*>(out[0]);
   for (int64_t j = 0; j < n * P; ++j) {
-    if constexpr (kMean) to[j] = T(state[j] / S(q.items));
+    if constexpr (kMean && P == 1) to[j] = T(state[j] / S(q.items));
     else to[j] = T(state[j] * S(q.times));
+  }
+  if constexpr (kMean && P == 2) {
+    auto* sums = reinterpret_cast<std::complex<T>*>(to);
+    for (int64_t j = 0; j < n; ++j) sums[j] = complex_over(sums[j], std::complex<T>(T(q.items)));
   }
 }
 
@@ -91,26 +96,37 @@ template <class H, bool kMean> constexpr Fold small_fold() {
 
 // ---- products: the state is of the item type, as overflow must be the item type's; complex64 is kept as complex128
 // because its rounding errors do not average out.
+template <class S> inline S product(S x, S y) {
+  if constexpr (is_complex_v<S>) return complex_times(x, y);
+  else return x * y;
+}
 template <class S> void prod_init(void* s, int64_t n) { std::fill_n(static_cast<S*>(s), n, S(1)); }
 template <class T, class S> void prod_row(void* s, const void* x, int64_t n, int64_t, const FoldParam&) {
-  S part(1);
+  S& state = *static_cast<S*>(s);
   const T* p = static_cast<const T*>(x);
-  if constexpr (is_complex_v<T>)
-    for (int64_t i = 0; i < n; ++i) part *= S(p[i]);
-  else
+  if constexpr (is_complex_v<T>) {
+    S part = state;
+    for (int64_t i = 0; i < n; ++i) part = complex_times(part, S(p[i]));
+    state = part;
+  } else {
+    S part(1);
     fold_lanes<1, MulLanes>(p, n, T(1), &part);
-  *static_cast<S*>(s) *= part;
+    state *= part;
+  }
 }
 template <class T, class S>
 void prod_cols(void* s, const void* x, int64_t rows, int64_t stride, int64_t n, int64_t, const FoldParam&) {
   S* __restrict state = static_cast<S*>(s);
   for (int64_t i = 0; i < rows; ++i) {
     const T* p = static_cast<const T*>(x) + i * stride;
-    for (int64_t j = 0; j < n; ++j) state[j] *= S(p[j]);
+    for (int64_t j = 0; j < n; ++j) state[j] = product(state[j], S(p[j]));
   }
 }
 template <class S> void prod_merge(void* s, const void* later, int64_t n) {
-  for (int64_t j = 0; j < n; ++j) static_cast<S*>(s)[j] *= static_cast<const S*>(later)[j];
+  for (int64_t j = 0; j < n; ++j) {
+    S* state = static_cast<S*>(s) + j;
+    *state = product(*state, static_cast<const S*>(later)[j]);
+  }
 }
 template <class T, class S = T> void own_finish(const void* s, int64_t n, void* const* out, const FoldParam&) {
   for (int64_t j = 0; j < n; ++j) static_cast<T*>(out[0])[j] = T(static_cast<const S*>(s)[j]);

@@ -1,4 +1,5 @@
 // Scans along one dim: cumsum, cumprod, cummax, cummin, logcumsumexp.
+#include "complex_math.h"
 #include "reduce.h"
 
 namespace mt {
@@ -7,7 +8,13 @@ namespace {
 constexpr int64_t kWide = 2048;  // columns scanned side by side
 
 struct Plus { template <class A> static A of(A a, A b) { return a + b; } static constexpr int kStart = 0; };
-struct Times { template <class A> static A of(A a, A b) { return a * b; } static constexpr int kStart = 1; };
+struct Times {
+  template <class A> static A of(A a, A b) {
+    if constexpr (is_complex_v<A>) return complex_times(a, b);
+    else return a * b;
+  }
+  static constexpr int kStart = 1;
+};
 
 // A: the type carried along. Four items are scanned apart from the carry, so that only one operation in four waits for
 // the one before.

@@ -8,6 +8,7 @@
 #include <immintrin.h>
 #endif
 
+#include "complex_math.h"
 #include "scalar.h"
 
 namespace mt {
@@ -491,7 +492,9 @@ inline double tan(double x) { return std::tan(x); }
 inline double exp_below(double x) { return exp(x); }
 inline float rsqrt(float x) { return 1.f / std::sqrt(x); }
 inline double rsqrt(double x) { return 1. / std::sqrt(x); }
-template <class T> inline std::complex<T> rsqrt(std::complex<T> x) { return T(1) / std::sqrt(x); }
+template <class T> inline std::complex<T> rsqrt(std::complex<T> x) {
+  return complex_over(std::complex<T>(1), std::sqrt(x));
+}
 template <class T> inline std::complex<T> exp2(std::complex<T> x) { return std::exp(x * T(kLn2)); }
 template <class T> inline std::complex<T> log2(std::complex<T> x) { return std::log(x) * T(kInvLn2); }
 // Through double: the plain formulas lose the digits of small arguments.
@@ -503,7 +506,9 @@ template <class T> inline std::complex<T> log1p(std::complex<T> x) {
   double a = x.real(), b = x.imag();
   return {T(0.5 * std::log1p(a * (2 + a) + b * b)), T(std::atan2(b, 1 + a))};
 }
-template <class T> inline std::complex<T> sigmoid(std::complex<T> x) { return T(1) / (T(1) + std::exp(-x)); }
+template <class T> inline std::complex<T> sigmoid(std::complex<T> x) {
+  return complex_over(std::complex<T>(1), T(1) + std::exp(-x));
+}
 template <class T> inline std::complex<T> pow(std::complex<T> x, std::complex<T> y) { return std::pow(x, y); }
 
 }  // namespace v

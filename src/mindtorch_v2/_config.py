@@ -104,10 +104,11 @@ def get_float32_matmul_precision() -> str:
 _warned: set[str] = set()
 
 
-def warn_once(text: str, stacklevel: int = 3) -> None:
-    """A warning that a process sees once, as torch gives its own; every time after set_warn_always(True)."""
-    if text not in _warned or _warn_always:
-        _warned.add(text)
+def warn_once(text: str, stacklevel: int = 3, kind: str = "") -> None:
+    """A warning that a process sees once, as torch gives its own; every time after set_warn_always(True). kind: of texts of
+    which a process sees one."""
+    if (kind or text) not in _warned or _warn_always:
+        _warned.add(kind or text)
         warnings.warn(text, stacklevel=stacklevel)
 
 

@@ -76,3 +76,12 @@ def _named_type(value: Any) -> str:
     """The type of a value as torch's messages about arguments say it."""
     kind = type(value)
     return f"torch.{kind.__name__}" if isinstance(value, (_C.dtype, _C.device)) else kind.__name__
+
+
+def check_class(cls: Any) -> None:
+    """Raises torch's error for what no tensor can be an instance of."""
+    if not isinstance(cls, type):
+        raise TypeError(f"cls must be a type (got {type(cls).__name__})")
+    if not issubclass(cls, _C.TensorBase):
+        raise TypeError("Creating a Tensor subclass from a class that does not inherit from Tensor is not possible. Make sure "
+                        "your class inherits from Tensor.")

@@ -36,12 +36,12 @@ class Size(tuple[int, ...]):
 
     def __add__(self, other: tuple[int, ...]) -> Size:   # type: ignore[override]
         if not isinstance(other, tuple):
-            if isinstance(other, list):
-                raise TypeError("can only concatenate tuple (not list) to torch.Size")
-            return NotImplemented
+            raise TypeError(f"can only concatenate tuple (not {type(other).__name__}) to torch.Size")
         return tuple.__new__(Size, tuple(self) + tuple(other))
 
     def __radd__(self, other: tuple[int, ...]) -> Size:
+        if not isinstance(other, tuple):
+            return NotImplemented
         return tuple.__new__(Size, tuple(other) + tuple(self))
 
     def __mul__(self, times: SupportsIndex) -> Size:

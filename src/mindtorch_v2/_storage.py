@@ -8,7 +8,7 @@ import pickle
 import re
 import sys
 import weakref
-from typing import Any
+from typing import Any, NoReturn
 
 from mindtorch_v2 import _C
 from mindtorch_v2._C import StorageBase
@@ -231,6 +231,33 @@ class UntypedStorage(StorageBase):
         if not self.is_shared():
             self._move_to(SharedMemory.of_size(max(len(self), 1)))
         return self
+
+    def _share_fd_cpu_(self) -> tuple[int, int]:
+        """A descriptor of the shared memory that it lies in from now on, and the number of bytes."""
+        if self.device.type != "cpu":
+            raise RuntimeError("_share_fd_: only available on CPU")
+        memory = self.share_memory_()._shared_memory
+        if memory is None:
+            raise RuntimeError("_share_fd_: the storage lies over a file")
+        return os.dup(memory.fd), len(self)
+
+    def _share_filename_cpu_(self) -> NoReturn:
+        raise RuntimeError("_share_filename_: only available on CPU" if self.device.type != "cpu" else
+                           "_share_filename_: shared memory is behind descriptors here, which have no names")
+
+    def _share_cuda_(self) -> NoReturn:
+        raise RuntimeError("CUDA is not available")
+
+    def hpu(self, device: Any = None, non_blocking: bool = False) -> NoReturn:
+        """Refused: there are no such devices."""
+        raise AssertionError("HPU device module is not loaded")
+
+    def _write_file(self, f: Any, is_real_file: bool, save_size: bool, element_size: int) -> None:
+        """Writes the bytes to a file, behind the number of items where that is wanted."""
+        items = self.cpu()
+        if save_size:
+            f.write((len(self) // element_size).to_bytes(8, "little"))
+        f.write(items)
 
     @classmethod
     def from_file(cls, filename: str, shared: bool = False, nbytes: int = 0) -> UntypedStorage:

@@ -3,18 +3,17 @@ from __future__ import annotations
 
 import copy as _copy
 import copyreg
-import functools
 import importlib
 import warnings
 from collections.abc import Callable
 from typing import Any, SupportsIndex
 
-from mindtorch_v2 import _C
+from mindtorch_v2 import _C, _config
 from mindtorch_v2._C import TensorMethods, _disabled_torch_function_impl
 from mindtorch_v2._C import device as Device
 from mindtorch_v2._C import dtype as DType
 from mindtorch_v2._dlpack import DLDeviceType, to_capsule_device
-from mindtorch_v2._legacy_new import check_legacy_device, legacy_error, legacy_tensor
+from mindtorch_v2._legacy_new import check_class, check_legacy_device, legacy_error, legacy_tensor
 from mindtorch_v2._offered_members import offer_members
 from mindtorch_v2._printing import tensor_repr
 from mindtorch_v2._shape import Size, walk_order
@@ -23,12 +22,10 @@ from mindtorch_v2._tensor_pickling import reduce, set_old_state
 from mindtorch_v2._typed_storage import NAMED_TYPES, TypedStorage, warn_of_removal
 
 
-@functools.cache
 def _warn_of_reversing() -> None:
-    """Said once in a process, as torch's."""
-    warnings.warn("The use of `x.T` on tensors of dimension other than 2 to reverse their shape is deprecated and it will throw an "
-                  "error in a future release. Consider `x.mT` to transpose batches of matrices or `x.permute(*torch.arange(x.ndim "
-                  "- 1, -1, -1))` to reverse the dimensions of a tensor.", stacklevel=3)
+    _config.warn_once("The use of `x.T` on tensors of dimension other than 2 to reverse their shape is deprecated and it "
+                      "will throw an error in a future release. Consider `x.mT` to transpose batches of matrices or "
+                      "`x.permute(*torch.arange(x.ndim - 1, -1, -1))` to reverse the dimensions of a tensor.", 4)
 
 
 def _warn_of_scalar(text: str) -> None:
@@ -51,7 +48,11 @@ class Tensor(TensorMethods):
         made = legacy_tensor(*args, device="cpu", **kwargs)
         return made if cls is Tensor else made.as_subclass(cls)
 
-    _grad = TensorMethods.grad
+    _grad, _grad_fn = TensorMethods.grad, TensorMethods.grad_fn
+
+    @property
+    def _cdata(self) -> int:
+        return id(self)
 
     def _use_count(self) -> int:
         """One: a tensor is its Python object, nothing else owns it."""
@@ -81,10 +82,9 @@ class Tensor(TensorMethods):
 
     def as_subclass(self, cls: type) -> Any:
         """The same tensor as an instance of a subclass."""
-        if not issubclass(cls, Tensor):
-            raise TypeError(f"as_subclass() expects a subclass of Tensor, got {cls!r}")
+        check_class(cls)
         view = self.alias() if hasattr(self, "alias") else self
-        made = TensorMethods.__new__(cls)
+        made: Any = TensorMethods.__new__(cls)
         _C._adopt(made, view)
         return made
 
@@ -93,6 +93,9 @@ class Tensor(TensorMethods):
         if not isinstance(require_grad, bool):
             raise TypeError("_make_subclass(): argument 'require_grad' (position 3) must be bool, not "
                             f"{type(require_grad).__name__}")
+        check_class(cls)
+        if not isinstance(data, TensorMethods):
+            raise TypeError(f"_make_subclass(): argument 'data' (position 2) must be Tensor, not {type(data).__name__}")
         made: Any = TensorMethods.__new__(cls)
         _C._adopt(made, data.detach())
         TensorMethods.requires_grad.__set__(made, require_grad)      # type: ignore[attr-defined]  # its class is not asked

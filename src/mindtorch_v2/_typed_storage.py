@@ -131,6 +131,8 @@ class TypedStorage:
             return
         if len(args) > 1:
             raise RuntimeError(wrong_arguments("TypedStorage.__init__", _FORMS, "Too many positional arguments"))
+        if dtype is not None and not isinstance(dtype, _C.dtype):
+            raise RuntimeError(f"expected torch.dtype, but got {type(dtype)}")
         self.dtype = _C.get_default_dtype() if dtype is None else dtype
         self._untyped_storage = untyped_of(args[0] if args else 0, self.dtype, _C.device("cpu" if device is None else device))
 
@@ -214,6 +216,31 @@ class TypedStorage:
         return self
 
     _is_shared, _share_memory_ = is_shared, share_memory_
+
+    def _share_fd_cpu_(self) -> tuple[int, int]:
+        descriptor, size = self._untyped_storage._share_fd_cpu_()
+        return descriptor, size // self.dtype.itemsize
+
+    def _share_filename_cpu_(self) -> Any:
+        return self._untyped_storage._share_filename_cpu_()
+
+    def _share_cuda_(self) -> Any:
+        return self._untyped_storage._share_cuda_()
+
+    def hpu(self, device: Any = None, non_blocking: bool = False) -> Any:
+        return self._untyped_storage.hpu(device, non_blocking)
+
+    def _write_file(self, f: Any, is_real_file: bool, save_size: bool, element_size: int) -> None:
+        """As UntypedStorage._write_file."""
+        self._untyped_storage._write_file(f, is_real_file, save_size, element_size)
+
+    @property
+    def _dtype(self) -> Any:
+        return self.dtype
+
+    def _get_legacy_storage_class(self) -> Any:
+        """The class of storages with this dtype; None where there is none of the device."""
+        return NAMED_TYPES.get((self.dtype, self.device.type))
 
     def is_pinned(self, device: Any = None) -> bool:
         return self._untyped_storage.is_pinned()

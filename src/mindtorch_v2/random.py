@@ -14,6 +14,18 @@ class Generator(GeneratorBase):
     """A stream of random numbers."""
     __module__ = f"{__package__}._C"
 
+    @property
+    def _cdata(self) -> int:
+        return id(self)
+
+    def graphsafe_set_state(self, state: Any) -> Generator:
+        """Refused: a generator of a graph shares its state with others, which these do not."""
+        raise NotImplementedError("graphsafe_set_state is not supported in this Generator")
+
+    def graphsafe_get_state(self) -> Generator:
+        """Refused, as graphsafe_set_state."""
+        raise NotImplementedError("graphsafe_get_state is not supported in this Generator")
+
 
 _C._register_class("Generator", Generator)
 default_generator: Generator = _C._default_generator()

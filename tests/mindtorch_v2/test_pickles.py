@@ -191,7 +191,7 @@ def test_small_files_take_the_compiled_pickler(monkeypatch: pytest.MonkeyPatch) 
         mt.save(value, io.BytesIO())
 
 
-@pytest.mark.parametrize("name", ["sum", "nn.functional.gelu", "conv2d", "nn.functional.relu"])
+@pytest.mark.parametrize("name", ["sum", "nn.functional.gelu", "conv2d", "nn.functional.relu", "linalg.det", "fft.fft", "special.erf"])
 def test_functions_are_saved_under_pytorchs_names(name: str) -> None:
     files = {}
     for lib in (torch, mt):
@@ -202,3 +202,12 @@ def test_functions_are_saved_under_pytorchs_names(name: str) -> None:
             file.seek(0)
             assert other.load(file, weights_only=False) is operator.attrgetter(name)(other)
     assert files[mt] == files[torch]
+
+
+@pytest.mark.parametrize("name", ["add", "add_", "sum"])
+def test_methods_are_saved_as_attributes_of_tensor(name: str) -> None:
+    file = io.BytesIO()
+    mt.save(getattr(mt.Tensor, name), file)
+    for library in (torch, mt):
+        file.seek(0)
+        assert library.load(file, weights_only=False) is getattr(library.Tensor, name)

@@ -1,6 +1,11 @@
 """What calls of the tensor library give beside values: orders of memory, warnings, sharing; and torch._prims_common, packed weights."""
 from __future__ import annotations
 
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
 import pytest
 import torch
 from twin import check_lines
@@ -76,6 +81,96 @@ def test_broadcast_tensors_gives_what_fits_as_it_is() -> None:
     x, row = mt.ones(2, 3), mt.ones(3)
     same, wide = mt.broadcast_tensors(x, row)
     assert same is x and wide.shape == x.shape and wide._base is row
+
+
+# ---- numbers with an infinite part: the plain formulas make NaN of the other part -------------------------------------------------
+_EXTREME = "x = torch.tensor([complex(a, b) for a in (0., -0., 1., -2.5, inf, -inf, nan) for b in (0., -0., 1., -2.5, inf, -inf, nan)])"
+
+
+@pytest.mark.parametrize("dtype", ["complex64", "complex128"])
+@pytest.mark.parametrize("call", [
+    "x + x.flip(0)", "x - x.flip(0)", "x - 2.5", "2.5 - x", "torch.add(2.5, x)", "torch.rsub(x, x.flip(0))", "x.clone().sub_(1j)",
+    "torch.add(x, x.flip(0), alpha=2)", "x.diff()", "x.reshape(7, 7).mean(0)", "x.reshape(7, 7).mean(1)", "x.mean()", "x[:1].prod()",
+    "x.reshape(7, 7).prod(0)", "x[4:7].cumprod(0)", "x.reciprocal()", "x.rsqrt()", "x.sigmoid()", "torch.nn.functional.silu(x)"])
+def test_infinite_parts_of_complex_numbers(dtype: str, call: str) -> None:
+    check_lines(f"inf, nan = float('inf'), float('nan')\n{_EXTREME}.to(torch.{dtype})\ny = {call}\ny.isnan(), "
+                "torch.nan_to_num(torch.view_as_real(y)) + 0.")
+
+
+@pytest.mark.parametrize("line", [
+    "torch.ones(2).set_(torch.ones(2), 1, (2,))", "torch.ones(2).set_(torch.ones(2).untyped_storage(), 1, (2,), (1,))",
+    "torch.ones(2).set_(torch.ones(2).untyped_storage(), 0, (3,)).shape", "torch.ones(2).set_(torch.ones(2, device='meta').untyped_storage())",
+    "torch.ones(2).set_(torch.ones(2, device='meta').storage(), 0, (2,))", "torch.ones(2, 3).t().view(torch.float64)",
+    "torch.ones(2, 5)[:, 1:].view(torch.float64)", "torch.view_as_complex(torch.tensor(1.))",
+    "torch.view_as_complex(torch.ones(10).as_strided((2, 2), (4, 1), 1))", "torch.view_as_complex(torch.ones(10).as_strided((2, 2), (3, 1)))",
+    "torch.ones(2).as_subclass(int)", "torch.ones(2).as_subclass(3)", "torch.Tensor._make_subclass(int, torch.ones(2))",
+    "torch.Tensor._make_subclass(torch.Tensor, 3)", "torch.Size([1]) + 'a'", "torch.Size([1]) + [1]", "torch.Size([1]) + (2,)",
+    "torch.ones(2)._grad_fn", "torch.Generator().graphsafe_get_state()", "torch.Generator().graphsafe_set_state(torch.Generator())",
+    "torch.Generator(device='meta')", "torch.Generator().set_state(1)", "torch.TypedStorage(dtype=1)",
+    "torch.zeros(1, device='meta').untyped_storage()._share_fd_cpu_()", "torch.zeros(1, device='meta').storage()._share_filename_cpu_()",
+    "torch.ones(2).storage()._share_cuda_()", "torch.ones(2).untyped_storage().hpu()", "torch.ones(2).storage()._dtype",
+    "torch.ones(2).storage()._get_legacy_storage_class().__name__"])
+def test_memory_and_classes(line: str) -> None:
+    check_lines(line, message=True)
+
+
+@pytest.mark.parametrize("line", [
+    "torch.tensordot(torch.ones(2, 3), torch.ones(2, 3), 1)", "torch.tensordot(torch.ones(2, 3), torch.ones(2, 3), ([0, 0], [0, 0]))",
+    "torch.tensordot(torch.ones(2, 3), torch.ones(2, 3), ([0, 1], [0, -1]))", "torch.tensordot(torch.ones(2), torch.ones(2), dims='a')",
+    "torch.addr(torch.ones(2, 2).int(), torch.ones(2).int(), torch.ones(2).int(), beta=2.)",
+    "torch.addr(torch.ones(2, 2).int(), torch.ones(2).int(), torch.ones(2).int(), alpha=1j)",
+    "torch.addr(torch.ones(2, 2), torch.ones(2), torch.ones(2), alpha=True)", "torch.addr(torch.ones(2, 2), torch.ones(2), torch.ones(2), beta=2.5)",
+    "torch.linalg.eigvals(torch.tensor([[float('inf'), 1], [1, 1]])).isnan()", "torch.linalg.eig(torch.tensor([[float('inf'), 1], [1, 1]]))",
+    "made = torch.lu(torch.eye(2), get_infos=True)\ntype(made).__name__, made.LU, made.pivots, made.info",
+    "torch.istft(torch.ones(3, 4), 4)", "torch.stft(torch.ones(10), 4, window=torch.ones(4).cfloat(), onesided=True)"])
+def test_products_and_factors(line: str) -> None:
+    check_lines(line, message=True)
+
+
+@pytest.mark.parametrize("line", [
+    "torch.stft(torch.ones(10), 4, return_complex=True)", "torch.stft(torch.ones(10), 4, window=torch.ones(4), return_complex=False)",
+    "torch.istft(torch.ones(3, 4, dtype=torch.complex64), 4)", "torch.lu(torch.eye(2))", "torch.ones(2, 3, 4).T",
+    "torch.chain_matmul(torch.eye(2), torch.eye(2))", "torch.addcmul(torch.ones(2), 2, torch.ones(2), torch.ones(2))",
+    "torch.addcdiv(torch.ones(2), 2, torch.ones(2), torch.ones(2))", "torch.ones(2).copy_(torch.tensor([1j, 2]))",
+    "torch.ones(2).__setitem__(0, torch.tensor(1j))"])
+def test_what_is_warned_of(line: str) -> None:
+    said = []
+    for library in (torch, mt):
+        library.set_warn_always(True)
+        try:
+            with warnings.catch_warnings(record=True) as found:
+                warnings.simplefilter("always")
+                exec(line, {"torch": library})
+        finally:
+            library.set_warn_always(False)
+        said.append([(w.category, str(w.message).partition(" (Triggered")[0]) for w in found])
+    assert said[0] == said[1] and said[0]
+
+
+def test_only_the_first_old_overload_is_warned_of() -> None:
+    """In a process of its own, which has given none yet."""
+    code = "import mindtorch_v2 as torch\nx = torch.ones(2)\ntorch.addcmul(x, 2, x, x), torch.add(x, 2, x), torch.addcmul(x, 2, x, x)"
+    done = subprocess.run([sys.executable, "-W", "always", "-c", code], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0 and done.stderr.count("This overload of") == 1, done.stderr
+
+
+def test_storages_write_themselves(tmp_path: Path) -> None:
+    for save_size in (True, False):
+        written = []
+        for library in (torch, mt):
+            with (tmp_path / library.__name__).open("wb+") as file:
+                library.arange(3).storage()._write_file(file, True, save_size, 8)
+                file.flush()
+                file.seek(0)
+                written.append(file.read())
+        assert written[0] == written[1]
+
+
+def test_shared_memory_has_a_descriptor() -> None:
+    storage = mt.arange(3).untyped_storage()
+    descriptor, size = storage._share_fd_cpu_()
+    with open(descriptor, "rb", buffering=0) as file:
+        assert size == 24 and storage.is_shared() and file.read(24) == bytes(storage)
 
 
 @pytest.mark.parametrize("line", [

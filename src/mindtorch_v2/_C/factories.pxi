@@ -87,6 +87,8 @@ cdef object copy_op(Overload ov, TensorBase self, PyObject** s):
         src = <TensorBase>scalar_tensor(<object>s[1])
         s[1] = <PyObject*>src
     src = <TensorBase>s[1]
+    if src.dt >= kComplexFloat:
+        warn_of_lost_part(src.dt, self.dt)
     check_inplace(self, grad)
     check_expandable(src, self)
     if self.st == src.st and not same_place(self, src) and ranges_meet(self, src):
@@ -152,6 +154,12 @@ cdef int zero_block(TensorBase t) except -1:
     return 0
 
 
+cdef int warn_of_lost_part(int src, int dst) except -1:
+    if dst < kComplexFloat and src >= kComplexFloat and dst != kBool:
+        warnings.warn("Casting complex values to real discards the imaginary part", UserWarning)
+    return 0
+
+
 cdef TensorBase to_copy(Overload ov, TensorBase self, PyObject** s):
     """_to_copy(self, *, dtype, layout, device, pin_memory, non_blocking, memory_format)"""
     cdef int dt = self.dt if <object>s[1] is None else dtype_id(<object>s[1])
@@ -163,8 +171,8 @@ cdef TensorBase to_copy(Overload ov, TensorBase self, PyObject** s):
     if <object>s[3] is not None:
         place = as_device(<object>s[3])
         dev, index = place.code, place.number
-    if dt < kComplexFloat and self.dt >= kComplexFloat and dt != kBool:
-        warnings.warn("Casting complex values to real discards the imaginary part", UserWarning)
+    if self.dt >= kComplexFloat:
+        warn_of_lost_part(self.dt, dt)
     r = new_like_format(self, dt, format, dev, index)
     if <object>s[4] is True or (non_blocking and dev == CPU and self.dev > META):
         pin_new(r)                               # as torch: only into pinned memory can a copy be left to itself

@@ -19,7 +19,7 @@ cdef class GeneratorBase:
         if (<device_type>self.device).code == CPU:
             self.g = lib.generator_new(DEFAULT_SEED)
         elif (<device_type>self.device).code == META:
-            raise RuntimeError(f"no generator for device {device}")
+            raise RuntimeError("META device type not an accelerator.")
 
     def __dealloc__(self):
         if self.g != NULL:
@@ -74,8 +74,10 @@ cdef class GeneratorBase:
             self.release()
         return t
 
-    def set_state(self, TensorBase new_state not None) -> "Generator":
-        cdef TensorBase t = contiguous_of(new_state)
+    def set_state(self, new_state) -> "Generator":
+        if not isinstance(new_state, TensorBase):
+            raise TypeError(f"expected a torch.ByteTensor, but got {type(new_state).__name__}")
+        cdef TensorBase t = contiguous_of(<TensorBase>new_state)
         if t.dt != kUInt8 or t.dev != CPU:
             raise TypeError("RNG state must be a torch.ByteTensor")
         if self.g == NULL:

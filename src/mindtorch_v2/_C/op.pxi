@@ -39,8 +39,8 @@ cdef class OpDescription:
         """Its repr()."""
         return f"<built-in function {op.name}>"
 
-    def reduced(self, Op op not None) -> "str | tuple | None":
-        """How it is pickled; None: by its name in the table of ops."""
+    def reduced(self, Op op not None, bint method) -> "str | tuple | None":
+        """How it is pickled; None: by its name in the table of ops. method: of Tensor."""
         return None
 
     def function_schema(self, str text) -> object:
@@ -89,7 +89,7 @@ cdef class Op:
     @property
     def __module__(self) -> str:
         prefix = self.name.partition("_")[0]
-        below = "." + prefix if prefix in ("linalg", "fft", "special") else "._C._nn" if self.description.is_of_layers(self) else ""
+        below = "._C._" + prefix if prefix in ("linalg", "fft", "special") else "._C._nn" if self.description.is_of_layers(self) else ""
         return package_name + ("" if self.namespace == "torch" else ".ops." + self.namespace) + below
 
     # For help() and tools; made from the rows on first use.
@@ -107,7 +107,7 @@ cdef class Op:
         return None if package_name == "torch" else self.description.text_signature(self.function)
 
     def __reduce__(self) -> "str | tuple":
-        return self.description.reduced(self) or (_op_named, (self.name, self.namespace))
+        return self.description.reduced(self, False) or (_op_named, (self.name, self.namespace))
 
     def __call__(self, *args, **kwargs):         # replaced by the vectorcall slot; kept for introspection
         return PyObject_Call(self, args, kwargs)
@@ -135,8 +135,8 @@ cdef class OpMethod(Op):
     def __repr__(self) -> str:
         return f"<method '{self.name}' of '{package_name}._C.TensorBase' objects>"
 
-    def __reduce__(self) -> tuple:
-        return _method_named, (self.name, self.namespace)
+    def __reduce__(self) -> "str | tuple":
+        return self.description.reduced(self, True) or (_method_named, (self.name, self.namespace))
 
 
 cdef dict op_methods = {}                        # Op -> OpMethod

@@ -8,7 +8,7 @@ cdef object take_source(TensorBase self, object source, object storage_offset, o
     cdef int64_t strides[MAX_DIMS]
     cdef int64_t start, need
     cdef int rank, i
-    cdef object items = 1
+    cdef object items = 1, given = source
     check_writable(self, True)
     if modes().grad and self.requires and self.fn is None:
         raise RuntimeError("a leaf Variable that requires grad is being used in an in-place operation.")
@@ -34,6 +34,9 @@ cdef object take_source(TensorBase self, object source, object storage_offset, o
     if not isinstance(source, StorageBase):
         raise TypeError(f"set_(): argument 'source' must be Storage or Tensor, not {type(source).__name__}")
     storage = <StorageBase>source
+    if (storage.s.device != self.dev or storage.s.index != self.dev_index) and storage.s.nbytes:
+        raise RuntimeError(f"Attempted to set the storage of a tensor on device \"{self.device}\" to a storage on different "
+                           f"device \"{storage.device}\".  This is no longer allowed; the devices must match.")
     if size is None:
         size = (storage.s.nbytes // itemsize(<DType>self.dt),)
     rank = read_ints_or_one(size, sizes, 1)
@@ -47,6 +50,11 @@ cdef object take_source(TensorBase self, object source, object storage_offset, o
         items *= sizes[i]
     if items > INT64_MAX:
         raise RuntimeError("numel: integer multiplication overflow")
+    if need * itemsize(<DType>self.dt) > storage.s.nbytes and (start or stride is not None or isinstance(given, TensorBase)):
+        raise RuntimeError(f"setStorage: sizes {[sizes[i] for i in range(rank)]}, strides "
+                           f"{[] if stride is None else [strides[i] for i in range(rank)]}, storage offset {start}, and itemsize "
+                           f"{itemsize(<DType>self.dt)} requiring a storage size of {need * itemsize(<DType>self.dt)} are out of "
+                           f"bounds for storage of size {storage.s.nbytes}")
     if need * itemsize(<DType>self.dt) > storage.s.nbytes:
         storage_resize(storage.s, need * itemsize(<DType>self.dt))
     set_memory(self, storage.s, self.dt, rank, sizes, strides, start)

@@ -339,14 +339,18 @@ cdef int view_other_dtype(int id, TensorBase self, TensorBase r, PyObject** s) e
         if self.dt != kFloat and self.dt != kDouble and self.dt != kHalf:
             raise RuntimeError(f"view_as_complex is only supported for half, float and double tensors, but got a tensor of "
                                f"scalar type: {type_word(self.dt)}")
-        if rank == 0 or sizes[rank - 1] != 2:
+        if rank == 0:
+            raise RuntimeError("Input tensor must have one or more dimensions")
+        if sizes[rank - 1] != 2:
             raise RuntimeError("Tensor must have a last dimension of size 2")
-        if strides[rank - 1] != 1 or offset % 2:
+        if strides[rank - 1] != 1:
             raise RuntimeError("Tensor must have a last dimension with stride 1")
         for d in range(rank - 1):
             if strides[d] % 2:
                 raise RuntimeError(f"Tensor must have a stride divisible by 2 for all but last dimension")
             strides[d] //= 2
+        if offset % 2:
+            raise RuntimeError("Tensor must have a storage_offset divisible by 2")
         r.dt = complex_of(self.dt)
         set_geometry(r, rank - 1, sizes, strides, offset // 2)
         return 0
@@ -361,8 +365,8 @@ cdef int view_other_dtype(int id, TensorBase self, TensorBase r, PyObject** s) e
             raise RuntimeError(f"self.dim() cannot be 0 to view {type_word(self.dt)} as {type_word(dt)} "
                                "(different element sizes)")
         if strides[rank - 1] != 1:
-            raise RuntimeError("self.stride(-1) must be 1 to view as a different element size, got "
-                               f"{strides[rank - 1]}")
+            raise RuntimeError(f"self.stride(-1) must be 1 to view {type_word(self.dt)} as {type_word(dt)} (different element "
+                               f"sizes), but got {strides[rank - 1]}")
         if new < old:
             ratio = old // new
             sizes[rank - 1] *= ratio
@@ -371,9 +375,12 @@ cdef int view_other_dtype(int id, TensorBase self, TensorBase r, PyObject** s) e
             offset *= ratio
         else:
             ratio = new // old
-            if sizes[rank - 1] % ratio or offset % ratio:
+            if sizes[rank - 1] % ratio:
                 raise RuntimeError(f"self.size(-1) must be divisible by {ratio} to view {type_word(self.dt)} as "
                                    f"{type_word(dt)} (different element sizes), but got {sizes[rank - 1]}")
+            if offset % ratio:
+                raise RuntimeError(f"self.storage_offset() must be divisible by {ratio} to view {type_word(self.dt)} as "
+                                   f"{type_word(dt)} (different element sizes), but got {offset}")
             sizes[rank - 1] //= ratio
             for d in range(rank - 1):
                 if strides[d] % ratio:

@@ -8,6 +8,7 @@ from mindtorch_v2 import _C, _config
 from mindtorch_v2._dtype import finfo
 from mindtorch_v2._ops import batching, forward
 from mindtorch_v2._ops.linalg import _t
+from mindtorch_v2._ops.returns import returns_class
 from mindtorch_v2._ops.table import Spec, composite, functions, methods, op, ops
 from mindtorch_v2._shape import broadcast
 from mindtorch_v2._tensor import Tensor
@@ -439,11 +440,19 @@ def _lu_solve(self: Tensor, LU_data: Tensor, LU_pivots: Tensor) -> Tensor:
     return ops.linalg_lu_solve(LU_data, LU_pivots, self)
 
 
+_lu_with_info: Any = returns_class("_lu_with_info", [("Tensor", "LU"), ("Tensor", "pivots"), ("Tensor", "info")])
+
+
 def lu(A: Tensor, pivot: bool = True, get_infos: bool = False,
        out: tuple[Tensor, ...] | None = None) -> tuple[Tensor, ...]:
     """The packed LU factors and the pivots, with the codes on request."""
+    _config.warn_once("torch.lu is deprecated in favor of torch.linalg.lu_factor / torch.linalg.lu_factor_ex and will be "
+                      "removed in a future PyTorch release.\nLU, pivots = torch.lu(A, compute_pivots)\nshould be replaced "
+                      "with\nLU, pivots = torch.linalg.lu_factor(A, compute_pivots)\nand\nLU, pivots, info = torch.lu(A, "
+                      "compute_pivots, get_infos=True)\nshould be replaced with\nLU, pivots, info = "
+                      "torch.linalg.lu_factor_ex(A, compute_pivots)")
     made = ops._linalg_lu_factor_ex(A, pivot=pivot)
-    made = tuple(made)[:2 + get_infos]
+    made = _lu_with_info(made) if get_infos else tuple(made)[:2]
     return made if out is None else tuple(to.resize_(x.shape).copy_(x) for to, x in zip(out, made))
 
 

@@ -208,10 +208,12 @@ class Description(_C.OpDescription):
         place = f"method {op.name} of type object at {id(owner):#x}" if vars(owner).get(op.name) is op else f"function {op.name}"
         return f"<built-in {place}>"
 
-    def reduced(self, op: Any) -> Any:
+    def reduced(self, op: Any, method: bool) -> Any:
         """As PyTorch pickles its functions, so that either library reads the other's."""
-        name, owner = op.name, _functions_of_torch()
-        if self.is_of_layers(op):
+        name, owner = op.name, sys.modules["mindtorch_v2"].Tensor if method else _functions_of_torch()
+        if method:
+            return (getattr, (owner, name)) if getattr(owner, name, None) is op else None
+        if self.is_of_layers(op) or getattr(getattr(_C, f"_{name.partition('_')[0]}", None), name, None) is op:
             return name
         return (getattr, (owner, name)) if vars(owner).get(name) is op else None
 

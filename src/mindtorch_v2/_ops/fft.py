@@ -5,7 +5,7 @@ import math
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from mindtorch_v2 import _C
+from mindtorch_v2 import _C, _config
 from mindtorch_v2._ops import batching, forward
 from mindtorch_v2._ops.decompose import real_dtype, word
 from mindtorch_v2._ops.spectral import complex_dtype
@@ -300,6 +300,10 @@ def _window(window: Tensor | None, win_length: int, n_fft: int, like: Tensor) ->
     return ops.constant_pad_nd(window, [left, n_fft - win_length - left]) if win_length != n_fft else window
 
 
+_TO_SUPPRESS = ("To suppress this warning and use a rectangular window, explicitly set `window=torch.ones(n_fft, "
+                "device=<device>)`.")
+
+
 def _refuse(name: str, self: Tensor, text: Any) -> NoReturn:
     raise RuntimeError(f"{name}({_describe(self)}): {text}")
 
@@ -312,6 +316,10 @@ def stft(input: Tensor, n_fft: int, hop_length: int | None = None, win_length: A
          center: bool = True, pad_mode: str = "reflect", normalized: bool = False, onesided: bool | None = None,
          return_complex: bool | None = None, align_to_window: Any = None) -> Tensor:
     """The Fourier transforms of windows that slide along a signal: (batch,) frequencies, frames."""
+    if window is None:
+        _config.warn_once("A window was not provided. A rectangular window will be applied,which is known to cause spectral "
+                          "leakage. Other windows such as torch.hann_window or torch.hamming_window are recommended to "
+                          f"reduce spectral leakage.{_TO_SUPPRESS}")
     hop, win = hop_length if hop_length is not None else n_fft // 4, win_length if win_length is not None else n_fft
     complex_in = input.is_complex() or (window is not None and window.is_complex())
     if return_complex is None:
@@ -319,6 +327,10 @@ def stft(input: Tensor, n_fft: int, hop_length: int | None = None, win_length: A
             raise RuntimeError("stft requires the return_complex parameter be given for real inputs, and will further "
                                "require that return_complex=True in a future PyTorch release.")
         return_complex = True
+    elif not return_complex:
+        _config.warn_once("stft with return_complex=False is deprecated. In a future pytorch release, stft will return complex "
+                          "tensors for all inputs, and return_complex=False will raise an error.\nNote: you can still call "
+                          "torch.view_as_real on the complex output to recover the old return format.")
     if not input.is_floating_point() and not input.is_complex():
         _refuse("stft", input, "expected a tensor of floating point or complex values")
     if input.dim() not in (1, 2):
@@ -340,7 +352,7 @@ def stft(input: Tensor, n_fft: int, hop_length: int | None = None, win_length: A
                                f"size {list(window.shape)}")
     onesided = not complex_in if onesided is None else onesided
     if onesided and complex_in:
-        _refuse("stft", input, "Cannot have onesided output if window or input is complex")
+        raise RuntimeError("Cannot have onesided output if window or input is complex")
     frames = x.unfold(1, n_fft, hop)
     if window is not None or win != n_fft:
         frames = frames * _window(window, win, n_fft, input)
@@ -355,9 +367,11 @@ def istft(input: Tensor, n_fft: int, hop_length: Any = None, win_length: Any = N
           return_complex: bool = False) -> Tensor:
     """The signal whose short-time transforms are nearest to these."""
     hop, win = hop_length if hop_length is not None else n_fft // 4, win_length if win_length is not None else n_fft
+    if window is None:
+        _config.warn_once("A window was not provided. A rectangular window will be applied.Please provide the same window used by "
+                          f"stft to make the inversion lossless.{_TO_SUPPRESS}")
     if not input.is_complex():
-        _refuse("istft", input, "istft requires a complex-valued input tensor matching the output from stft with "
-                                "return_complex=True.")
+        raise RuntimeError("istft requires a complex-valued input tensor matching the output from stft with return_complex=True.")
     if input.numel() == 0:
         _refuse("istft", input, "input tensor cannot be empty.")
     if input.dim() not in (2, 3):

@@ -195,10 +195,20 @@ def _scaled(name: str) -> Callable[..., Any]:
         if name == "addmv" and self.dim() == 1 and self.size(0) not in (1, *shape):
             raise RuntimeError(f"size mismatch, got input ({self.size(0)}), mat ({a.size(0)}x{a.size(1)}), vec ({b.size(0)})")
         _expands(self, shape)
-        for factor in (beta, alpha):
+        for which, factor in (("beta", beta), ("alpha", alpha)):
+            if name == "addr":
+                _check_kind(factor, self.dtype, which)
             core._check_fits(factor, self.dtype, True)
         return shape, self.dtype
     return rule
+
+
+def _check_kind(factor: complex, dtype: core.dtype, name: str) -> None:
+    """A factor of an outer product is of the result's kind, as that of a sum."""
+    if isinstance(factor, bool) and dtype._name != "bool":
+        raise RuntimeError(f"Boolean {name} only supported for Boolean results.")
+    if isinstance(factor, (float, complex)) and not dtype.is_floating_point and not dtype.is_complex:
+        raise RuntimeError(f"For integral input tensors, argument {name} must not be a floating point number.")
 
 
 def _mm_shape(a: Tensor, b: Tensor) -> tuple[int, ...]:
@@ -347,19 +357,26 @@ def tensordot(a: Tensor, b: Tensor, dims: int | tuple[list[int], ...] = 2, out: 
             raise RuntimeError(f"tensordot expects dims >= 0, but got dims={dims}")
         if dims > min(a.dim(), b.dim()):
             raise RuntimeError(f"tensordot expects dims < ndim_a or ndim_b, but got dims={dims}")
-        dims = list(range(a.dim() - dims, a.dim())), list(range(dims))
+        dims = list(range(-dims, 0)), list(range(dims))
+    if not isinstance(dims, (tuple, list)):
+        raise RuntimeError("tensordot expects dims to be int or tuple[list[int], list[int]] or list[list[int]] containing two "
+                           f"lists, but got dims={dims}")
     first, second = ([d] if isinstance(d, int) else list(d) for d in dims)
     if len(first) != len(second):
         raise RuntimeError("both dimension lists should have same length")
     _one_dtype(a, b)
+    given = list(zip(first, second))
     first, second = [wrap(d, a.dim()) for d in first], [wrap(d, b.dim()) for d in second]
-    for i, j in zip(first, second):
+    for i, j in given:
         if a.size(i) != b.size(j):
             if a.size(i) != 1 and b.size(j) != 1:
                 raise RuntimeError(f"contracted dimensions need to match, but first has size {a.size(i)} in dim {i} and "
                                    f"second has size {b.size(j)} in dim {j}")
             a = a.sum(i, True, dtype=a.dtype) if b.size(j) == 1 else a
             b = b.sum(j, True, dtype=b.dtype) if a.size(i) == 1 else b
+    for d in (*first, *second):
+        if first.count(d) > 1 or second.count(d) > 1:
+            raise RuntimeError(f"dim {d} appears multiple times in the list of dims")
     rest_a = [d for d in range(a.dim()) if d not in first]
     rest_b = [d for d in range(b.dim()) if d not in second]
     shape = [a.size(d) for d in rest_a] + [b.size(d) for d in rest_b]

@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -427,8 +426,9 @@ def _multiply(items: list[Tensor], split: Any, i: int, j: int) -> Tensor:
 
 def chain_matmul(*matrices: Tensor, out: Any = None) -> Tensor:
     """The product of a chain of matrices, in the order that multiplies least."""
-    warnings.warn("torch.chain_matmul is deprecated and will be removed in a future PyTorch release. Use torch.linalg.multi_dot "
-                  "instead, which accepts a list of two or more tensors rather than multiple parameters.", stacklevel=2)
+    _config.warn_once("torch.chain_matmul is deprecated and will be removed in a future PyTorch release. Use "
+                      "torch.linalg.multi_dot instead, which accepts a list of two or more tensors rather than multiple "
+                      "parameters.")
     matrices = tuple(matrices[0]) if len(matrices) == 1 and isinstance(matrices[0], (list, tuple)) else matrices
     if not matrices:
         raise RuntimeError("chain_matmul(): Expected one or more matrices")

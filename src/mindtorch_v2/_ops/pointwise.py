@@ -446,15 +446,20 @@ op("addcdiv(Tensor self, Tensor tensor1, Tensor tensor2, *, Scalar value=1) -> T
          "tensor2": lambda g, tensor1, tensor2, value: -g * conj((value * tensor1) / (tensor2 * tensor2))})
 
 
+_VALUE_FIRST = ("Tensor input, Number value, Tensor tensor1, Tensor tensor2",
+                "Tensor input, Tensor tensor1, Tensor tensor2, *, Number value = 1")
+
+
 @composite("addcmul.deprecated(Tensor self, Scalar value, Tensor tensor1, Tensor tensor2) -> Tensor")
 def _addcmul_value_first(self: Tensor, value: float, tensor1: Tensor, tensor2: Tensor) -> Tensor:
+    warn_overload("addcmul", *_VALUE_FIRST)
     return ops.addcmul(self, tensor1, tensor2, value=value)
 
 
 def warn_overload(name: str, old: str, new: str) -> None:
-    """Of a form that torch still takes."""
+    """Of a form that torch still takes: whichever is called first is the one that is warned of."""
     _config.warn_once(f"This overload of {name} is deprecated:\n\t{name}({old}, *, Tensor out = None)\nConsider using one of the "
-                      f"following signatures instead:\n\t{name}({new}, Tensor out = None)", 4)
+                      f"following signatures instead:\n\t{name}({new}, Tensor out = None)", 4, "overload")
 
 
 for _name in ("add", "sub"):
@@ -466,6 +471,7 @@ for _name in ("add", "sub"):
 
 @composite("addcdiv.deprecated(Tensor self, Scalar value, Tensor tensor1, Tensor tensor2) -> Tensor")
 def _addcdiv_value_first(self: Tensor, value: float, tensor1: Tensor, tensor2: Tensor) -> Tensor:
+    warn_overload("addcdiv", *_VALUE_FIRST)
     return ops.addcdiv(self, tensor1, tensor2, value=value)
 
 
