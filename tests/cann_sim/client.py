@@ -131,6 +131,21 @@ class FourBits(DeviceTensor):
         return torch.stack([pairs & 15, pairs >> 4], -1).view(self.shape)
 
 
+class Coded(DeviceTensor):
+    """A tensor of bytes under a data type that torch has not: its codes, of HIFLOAT8 (34) or FLOAT8_E8M0 (37), with their strides."""
+
+    def __init__(self, client: Client, codes: torch.Tensor, dtype: int) -> None:
+        super().__init__(client, codes)
+        client.must("aclDestroyTensor", self.handle)
+        n = len(self.sizes)
+        made = client.function("aclCreateTensor")(
+            (ctypes.c_int64 * n)(*self.sizes), ctypes.c_uint64(n), dtype, (ctypes.c_int64 * n)(*self.strides), ctypes.c_int64(self.offset), ND,
+            (ctypes.c_int64 * 1)(self.nbytes), ctypes.c_uint64(1), self.address,
+        )  # fmt: skip
+        assert made, client.message()
+        self.handle = ctypes.c_void_p(made)
+
+
 class Client:
     """One device, one stream. `call` runs both phases of an op and waits for it."""
 

@@ -223,6 +223,7 @@ BAD: list[tuple[int, str, tuple[Any, ...]]] = [
     (INVALID, "aclnnRmsNorm", (X, torch.ones(4), 1e-6, X, torch.ones(2, 1, 1))),
     (INVALID, "aclnnGroupNorm", (X, None, None, 2, 3, 4, 2, 1e-5, X, torch.ones(2, 2), torch.ones(2, 2))),
     (INVALID, "aclnnGroupNorm", (X, None, None, 2, 3, 5, 3, 1e-5, X, torch.ones(2, 3), torch.ones(2, 3))),
+    (INVALID, "aclnnGroupNorm", (X, None, None, 4, 3, 2**62 + 2, 1, 1e-5, X, torch.ones(4, 1), torch.ones(4, 1))),  # 24 in 64 bits
     (INVALID, "aclnnGroupNorm", (X, torch.ones(2), None, 2, 3, 4, 3, 1e-5, X, torch.ones(2, 3), torch.ones(2, 3))),
     (INVALID, "aclnnBatchNorm", (X, torch.ones(4), None, None, None, True, 0.1, 1e-5, X, C, C)),
     (INVALID, "aclnnBatchNorm", (X, C, C, C, C, True, 0.1, 1e-5, X, torch.ones(2), C)),

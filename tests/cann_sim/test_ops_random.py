@@ -157,6 +157,9 @@ def test_dropout(dtype: torch.dtype, p: float) -> None:
         torch.where(kept.view(x.shape), x * 2, 0),
     )
     same(client().call("aclnnDropout", x, p, False, 1, 0, torch.empty_like(x), mask)[0], x)
+    again, bytes_ = client().call("aclnnDropoutV3", x, None, p, 1, 0, torch.empty_like(x), torch.zeros_like(mask))
+    same(again, want)
+    same(bytes_, mask)
 
 
 def test_masked_scale() -> None:

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 import torch
 from client import client, same
@@ -165,3 +170,56 @@ def test_the_gradient_of_a_sink(layout: str) -> None:
     for part, expected in zip(got, parts):
         same(part, laid(expected), rtol=1e-4, atol=1e-5)
     same(got[-1], wanted, rtol=1e-4, atol=1e-5)
+
+
+def attend(layout: str, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, rope: list[torch.Tensor | None], keep: float = 1.0, seed: int = 0,
+           offset: int = 0, ends: list[int] | None = None, mask: torch.Tensor | None = None) -> list[torch.Tensor]:  # fmt: skip
+    """aclnnFlashAttentionScoreV4: the largest scores, their sums and the result."""
+    rows = (q.shape[0], 2, 8) if ends else (q.shape[0], 2, q.shape[1], 8)
+    out = torch.empty((*q.shape[:-1], v.shape[-1]))
+    given = (q, k, v, None, mask, None, None, *rope, None, None, None, None, None, ends, ends, None, None)
+    return client().call("aclnnFlashAttentionScoreV4", *given, 0.3, keep, 65535, 65535, 2, layout, 0, 0, 0, 1, None, seed, offset,
+                         torch.empty(rows), torch.empty(rows), None, out)  # fmt: skip
+
+
+def only_on_a_950() -> None:
+    """Flash attention that takes every layout, rotated parts, and makes its masks of dropout; CANN has it for a 950."""
+    for layout, ends in (("BSND", None), ("TND", [3, 8])):
+        shape = (8, 2) if ends else (2, 4, 2)
+        q, k, v, qr, kr = (torch.randn(*shape, d).requires_grad_() for d in (16, 16, 12, 8, 8))
+        whole_q, whole_k = torch.cat([q, qr], -1), torch.cat([k, kr], -1)
+        pieces = [slice(a, b) for a, b in zip([0, *ends], ends)] if ends else [0, 1]
+        parts = [attention(whole_q[p], whole_k[p], v[p], 0.3) for p in pieces]
+        want = torch.cat(parts) if ends else torch.stack(parts)
+        inputs = [t.detach() for t in (q, k, v)]
+        top, total, out = attend(layout, *inputs, [qr.detach(), kr.detach()], ends=ends)
+        same(out, want.detach(), rtol=1e-4, atol=1e-5)
+        grad = torch.randn(want.shape)
+        given = (*inputs, grad, None, None, None, None, top, total, None, out, None, qr.detach(), kr.detach(), *[None] * 6, ends, ends, None, None)
+        outs = [torch.empty(t.shape) for t in (q, k, v, qr, kr)]
+        got = client().call("aclnnFlashAttentionScoreGradV4", *given, 0.3, 1.0, 65535, 65535, 2, layout, None, 0, 0, 1, 0, 0, 0, *outs, None, None)
+        for part, expected in zip(got, torch.autograd.grad(want, (q, k, v, qr, kr), grad)):
+            same(part, expected, rtol=1e-4, atol=1e-4)
+
+    q, k = torch.randn(2, 30, 2, 16), torch.randn(2, 30, 2, 16)
+    one = torch.eye(30).view(1, 30, 1, 30).expand(2, 30, 2, 30).contiguous()  # the result is the weights themselves
+    plain, dropped, again, other, later = (attend("BSND", q, k, one, [None, None], *to)[-1] for to in ((), (0.75, 7), (0.75, 7), (0.75, 8), (0.75, 7, 4)))
+    kept = dropped != 0
+    assert torch.equal(dropped, again) and not torch.equal(kept, other != 0) and not torch.equal(kept, later != 0)
+    assert abs(kept.double().mean() - 0.75) < 0.03
+    same(dropped, torch.where(kept, plain / 0.75, 0), rtol=1e-5, atol=1e-6)
+    none = attend("BSND", q, k, one, [None, None], 0.75, 7, mask=torch.zeros(450, dtype=torch.uint8))[-1]
+    assert not none.any()                                                         # a mask that is given counts
+    top, total, out = attend("BSND", q, k, one, [None, None], 0.75, 7)
+    grad = torch.randn(out.shape)
+    given = (q, k, one, grad, None, None, None, None, top, total, None, out, *[None] * 13)
+    got = client().call("aclnnFlashAttentionScoreGradV4", *given, 0.3, 0.75, 65535, 65535, 2, "BSND", None, 0, 0, 1, 7, 0, 0,
+                        *(torch.empty_like(t) for t in (q, k, one)), None, None, None, None)  # fmt: skip
+    same(got[2], torch.einsum("bqhk,bqhd->bkhd", dropped, grad), rtol=1e-4, atol=1e-4)
+    client().expect_code(561003, "aclnnFlashAttentionScoreV4", q, k, one, *[None] * 6, torch.ones(2, 2, 1, 1), *[None] * 8, 0.3, 1.0, 65535, 65535, 2, "BSND",
+                         0, 0, 0, 1, None, 0, 0, top, total, None, out)  # fmt: skip
+
+
+def test_ops_that_one_generation_has() -> None:
+    code = f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r}); import test_ops_sparse; test_ops_sparse.only_on_a_950()"
+    subprocess.run([sys.executable, "-c", code], env=os.environ | {"CANN_SIM_SOC": "Ascend910_95"}, check=True)

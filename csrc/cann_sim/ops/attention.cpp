@@ -1,5 +1,9 @@
 // Flash attention for training: the score and its gradient, padded (BSH, SBH, BSND, BNSD) and packed (TND).
+#include <algorithm>
+#include <cstring>
+
 #include "ops/attention.h"
+#include "ops/random.h"
 
 namespace cann_sim {
 namespace {
@@ -7,7 +11,7 @@ namespace {
 // Where one version of the op keeps its arguments.
 struct Places {
   int query, key, value, shift, drop, mask, prefix, scale, keep, before, after, heads, layout, mode, shift_type, q_start,
-      k_start, q_ends, k_ends, query_rope, key_rope, sink;
+      k_start, q_ends, k_ends, query_rope, key_rope, sink, seed;
   explicit Places(const Call& c)
       : query(argument(c, {"query"})), key(argument(c, {"key", "keyIn"})), value(argument(c, {"value"})),
         shift(argument(c, {"realShiftOptional", "pseShiftOptional"})), drop(argument(c, {"dropMaskOptional"})),
@@ -17,7 +21,8 @@ struct Places {
         mode(argument(c, {"sparseMode"})), shift_type(argument(c, {"pseType"})),
         q_start(argument(c, {"qStartIdxOptional"})), k_start(argument(c, {"kvStartIdxOptional"})),
         q_ends(argument(c, {"actualSeqQLenOptional"})), k_ends(argument(c, {"actualSeqKvLenOptional"})),
-        query_rope(argument(c, {"queryRope"})), key_rope(argument(c, {"keyRope", "keyInRope"})), sink(argument(c, {"sinkOptional", "sinkInOptional"})) {}
+        query_rope(argument(c, {"queryRope", "queryRopeOptional"})), key_rope(argument(c, {"keyRope", "keyInRope", "keyRopeOptional"})),
+        sink(argument(c, {"sinkOptional", "sinkInOptional"})), seed(argument(c, {"seed"})) {}
   // pseType 2 and 3: the shift is made of a slope a head and the distance, or the root of the distance.
   bool has_slopes(const Call& c) const { return shift_type >= 0 && c.integer(shift_type) >= 2; }
 };
@@ -50,6 +55,11 @@ struct Problem {
   }
 
   int64_t shared() const { return q.heads() / k.heads(); }
+  int64_t items() const {
+    int64_t n = 0;
+    for (const Piece& piece : pieces) n += q.heads() * piece.queries * piece.keys;
+    return n;
+  }
   // Where head h of a piece keeps its max and sum: [B, N, S, 8], packed [T, N, 8]; all 8 are the same.
   Value rows(const Value& stats, const Piece& p, int64_t h) const {
     return layout == "TND" ? stats.select(1, h).narrow(0, p.q, p.queries) : stats.select(0, p.b).select(0, h);
@@ -65,7 +75,7 @@ struct Problem {
  private:
   static std::string known_layout(const Call& c, const Places& at) {
     std::string layout = c.string(at.layout);
-    bool packed = at.q_ends >= 0;
+    const bool packed = at.seed >= 0 ? layout == "TND" : at.q_ends >= 0;  // ops with a seed take both kinds of layouts
     EXPECT(packed ? layout == "TND" : layout == "BSH" || layout == "SBH" || layout == "BSND" || layout == "BNSD",
            "inputLayout %s is not supported", layout.c_str());
     return layout;
@@ -96,8 +106,9 @@ Value joined_sizes(const Call& c, int i, int rope) {
   Value v = sizes_only(c.tensor(i));
   if (rope < 0 || !c.given(rope) || !c.tensor(rope).numel()) return v;
   const TensorMeta& more = c.tensor(rope);
-  EXPECT(more.ndim == v.ndim && more.ndim == 3 && more.sizes[0] == v.sizes[0] && more.sizes[1] == v.sizes[1], "%s %s does not go with %s",
-         c.row->args[rope].name, describe(more).c_str(), c.row->args[i].name);
+  const char* layout = c.string(argument(c, {"inputLayout"}));
+  EXPECT(more.ndim == v.ndim && layout[std::strlen(layout) - 1] == 'D' && std::equal(more.sizes, more.sizes + more.ndim - 1, v.sizes),
+         "%s %s does not go with %s", c.row->args[rope].name, describe(more).c_str(), c.row->args[i].name);
   v.sizes[v.ndim - 1] += more.sizes[more.ndim - 1];
   return v;
 }
@@ -115,14 +126,15 @@ Attention settings(const Call& c, const Places& at) {
   if (c.given(at.prefix)) a.mask.prefix.assign(c.ints(at.prefix).begin(), c.ints(at.prefix).end());
   return a;
 }
-Attention settings(Run& r, const Places& at) {
+// `items`: scores of all heads, for masks of dropout that are made here.
+Attention settings(Run& r, const Places& at, int64_t items) {
   Attention a = settings(r.call, at);
   a.mask.bits = r.tensor(at.mask);
   a.shift = r.tensor(at.shift);
   if (a.shift.given()) a.shift = a.shift.numel() ? a.shift.to(mt::kFloat) : Value();
   if (at.has_slopes(r.call)) a.slopes = a.shift.dense(), a.shift = Value();
   if (a.mask.bits.given() && a.mask.bits.numel() == 0) a.mask.bits = Value();
-  if (r.given(at.drop) && a.keep < 1) a.drop = r.tensor(at.drop).dense();
+  if (a.keep < 1) a.drop = r.given(at.drop) ? r.tensor(at.drop).dense() : make_mask((items + 7) / 8, items, 1 - a.keep, plain_seed(r, at.seed));
   if (at.sink >= 0 && r.given(at.sink) && r.call.tensor(at.sink).numel()) a.sink = r.tensor(at.sink).to(mt::kFloat).dense();
   return a;
 }
@@ -138,14 +150,13 @@ Problem expect_problem(const Call& c) {
   EXPECT(at.shift_type < 0 || (c.integer(at.shift_type) >= 0 && c.integer(at.shift_type) <= 3), "pseType %ld is not in [0, 3]",
          long(c.integer(at.shift_type)));
   if (c.given(at.mask) && c.tensor(at.mask).numel()) a.mask.bits = sizes_only(c.tensor(at.mask));
-  int64_t items = 0;
-  for (const Piece& piece : p.pieces) {
-    a.mask.expect_valid(piece.queries, piece.keys);
-    items += p.q.heads() * piece.queries * piece.keys;
-  }
+  for (const char* scale : {"dScaleQOptional", "dScaleKOptional", "dScaleVOptional", "dScaleDyOptional", "dScaleOOptional"})
+    if (const int i = argument(c, {scale}); i >= 0 && c.given(i) && c.tensor(i).numel()) refuse(561003, "%s with %s is not computed", c.name(), scale);
+  for (const Piece& piece : p.pieces) a.mask.expect_valid(piece.queries, piece.keys);
+  const int64_t items = p.items();
   EXPECT((a.mask.mode != 5 && a.mask.mode != 6) || a.mask.prefix.size() == p.pieces.size(),
          "sparseMode %ld needs a prefix for every batch", long(a.mask.mode));
-  if (a.keep < 1) {
+  if (a.keep < 1 && (at.seed < 0 || c.given(at.drop))) {
     EXPECT(c.given(at.drop), "keepProb %g needs dropMask", a.keep);
     EXPECT(c.tensor(at.drop).numel() * 8 >= items, "dropMask %s has fewer than %ld bits",
            describe(c.tensor(at.drop)).c_str(), long(items));
@@ -180,7 +191,7 @@ void score(Run& r) {
   const Call& c = r.call;
   Places at(c);
   Problem p(c, joined(r, at.query, at.query_rope), joined(r, at.key, at.key_rope), r.tensor(at.value));
-  Attention a = settings(r, at);
+  Attention a = settings(r, at, p.items());
   Value all_max = r.tensor(output(c, "softmaxMaxOut")), all_sum = r.tensor(output(c, "softmaxSumOut"));
   Heads out(r.tensor(output(c, "attentionOutOut")), p.layout, p.q.heads());
   int64_t item = 0;
@@ -236,7 +247,7 @@ struct Split {
   Split(Run& r, const char* name, const char* rope, int64_t depth) : first(r.tensor(output(r.call, name))) {
     const int i = output(r.call, rope);
     whole = first;
-    if (i < 0 || first.size(-1) == depth) return;  // an op without parts, or a call without them
+    if (i < 0 || !r.given(i) || !r.call.tensor(i).numel()) return;  // an op without parts, or a call without them
     second = r.tensor(i);
     Sizes sizes = first.shape();
     sizes.back() = depth;
@@ -266,7 +277,7 @@ void grad(Run& r) {
   const Call& c = r.call;
   Places at(c);
   Problem p(c, joined(r, at.query, at.query_rope), joined(r, at.key, at.key_rope), r.tensor(at.value));
-  Attention a = settings(r, at);
+  Attention a = settings(r, at, p.items());
   const Split dq_all(r, "dqOut", "dqRopeOut", p.q.depth()), dk_all(r, "dkOut", "dkRopeOut", p.k.depth());
   Heads dy(r.tensor(output(c, "dy")), p.layout, p.q.heads()), dq(dq_all.whole, p.layout, p.q.heads()), dk(dk_all.whole, p.layout, p.k.heads()), dv(r.tensor(output(c, "dvOut")), p.layout, p.k.heads());
   Value all_max = r.tensor(output(c, "softmaxMaxOptional")), all_sum = r.tensor(output(c, "softmaxSumOptional")),
@@ -310,9 +321,11 @@ const Op ops[] = {
     {"aclnnFlashAttentionVarLenScoreV4", check_score, score},
     {"aclnnFlashAttentionVarLenScoreV5", check_score, score},
     {"aclnnFlashAttentionScoreV3", check_score, score},
+    {"aclnnFlashAttentionScoreV4", check_score, score},
     {"aclnnFlashAttentionScoreGrad", check_grad, grad},
     {"aclnnFlashAttentionScoreGradV2", check_grad, grad},
     {"aclnnFlashAttentionScoreGradV3", check_grad, grad},
+    {"aclnnFlashAttentionScoreGradV4", check_grad, grad},
     {"aclnnFlashAttentionUnpaddingScoreGrad", check_grad, grad},
     {"aclnnFlashAttentionUnpaddingScoreGradV2", check_grad, grad},
     {"aclnnFlashAttentionUnpaddingScoreGradV3", check_grad, grad},

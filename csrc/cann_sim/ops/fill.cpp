@@ -1,4 +1,5 @@
 // Ops that write numbers or copies: fill, zero, one, the diagonal, cast and copy. No ranges, no random numbers.
+#include "ops/hifloat8.h"
 #include "ops/pointwise.h"
 
 namespace cann_sim {
@@ -60,10 +61,12 @@ void run_diagonal(Run& run) {
 void expect_converts(const Call& c, int i, int j) {
   if (same_bits(c, i, j)) return;
   for (int k : {i, j})
-    EXPECT(converts(c.tensor(k).dtype), "%s: %s is %s, which is moved but not converted", c.name(), c.row->args[k].name,
+    EXPECT(converts(c.tensor(k).dtype) || c.tensor(k).dtype == ACL_HIFLOAT8, "%s: %s is %s, which is moved but not converted", c.name(), c.row->args[k].name,
            describe(c.tensor(k)).c_str());
 }
 void convert(Value out, aclDataType to, Value from, aclDataType t) {
+  if (to != t && t == ACL_HIFLOAT8) return convert(out, to, from_hifloat8(from), ACL_FLOAT);
+  if (to != t && to == ACL_HIFLOAT8) return copy(out.as(mt::kUInt8), to_hifloat8(from.as(converted_dtype(t))));
   if (to != t) out.dtype = converted_dtype(to), from.dtype = converted_dtype(t);
   copy(out, from);
 }

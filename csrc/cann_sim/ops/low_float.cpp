@@ -7,6 +7,7 @@
 #include <string>
 
 #include "ops/attention.h"  // argument()
+#include "ops/hifloat8.h"
 
 namespace cann_sim {
 namespace {
@@ -117,6 +118,7 @@ Value load_low(Run& r, int i) {
   const TensorMeta& meta = r.call.tensor(i);
   const LowFloat* low = low_float(meta.dtype);
   if (meta.dtype == ACL_INT4) return r.int4(meta).to(mt::kFloat);
+  if (meta.dtype == ACL_HIFLOAT8) return from_hifloat8(r.value(meta));
   if (!low) return r.value(meta).to(mt::kFloat);
   if (!is_four_bits(*low)) return r.value(meta).as(converted_dtype(meta.dtype)).to(mt::kFloat);
   const Value codes = r.int4(meta), made = empty(codes.shape(), mt::kFloat);

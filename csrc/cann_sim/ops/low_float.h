@@ -10,7 +10,7 @@ struct LowFloat {
   int mantissa, least, emax;
   float most;
 };
-const LowFloat* low_float(aclDataType t);  // nullptr: not one that is computed here; HiFloat8 is not
+const LowFloat* low_float(aclDataType t);  // nullptr: not one that is computed here; HiFloat8 is read by load_low only
 float most_of(aclDataType t);              // the largest number of a quantised type: int8, int4, and those of low_float
 // Argument i is of a type that store_low writes; others are refused with 561003.
 void expect_quantised(const Call& c, int i);

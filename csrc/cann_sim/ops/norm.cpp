@@ -114,7 +114,10 @@ void expect_groups(const Call& c, int input, int first) {
           groups = c.integer(first + 3);
   EXPECT(n >= 0 && channels >= 0 && length >= 0, "N, C and HxW must not be negative");
   EXPECT(groups > 0 && channels % groups == 0, "C %ld is not divisible by group %ld", long(channels), long(groups));
-  expect_numel(c, input, n * channels * length);
+  int64_t items;
+  EXPECT(!__builtin_mul_overflow(n, channels, &items) && !__builtin_mul_overflow(items, length, &items),
+         "N %ld, C %ld and HxW %ld have more items than 64 bits count", long(n), long(channels), long(length));
+  expect_numel(c, input, items);
 }
 // (self, gamma?, beta?, N, C, HxW, group, eps, out, mean, rstd)
 void check_group_norm(const Call& c) {

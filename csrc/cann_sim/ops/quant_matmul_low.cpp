@@ -15,6 +15,8 @@ bool has(const Call& c, int i) { return i >= 0 && c.given(i) && c.tensor(i).nume
 Value times(const Value& a, const Value& b) { return pointwise("mul", mt::kFloat, {a, b}); }
 bool is_mx(const Call& c, int scale) { return c.tensor(scale).dtype == ACL_FLOAT8_E8M0; }
 
+float mx_scaled_back(float x, uint8_t exponent) { return exponent == 255 ? NAN : std::ldexp(x, exponent - 127); }
+
 // Argument i as floats: times its MX scales along `dim`, where these are [..., pairs of blocks, ..., 2].
 Value scaled_back(Run& r, int i, int scale, int64_t dim) {
   const Value x = load_low(r, i).dense();
@@ -26,7 +28,7 @@ Value scaled_back(Run& r, int i, int scale, int64_t dim) {
   for (int64_t k = 0, all = x.numel(); k < all; ++k) {
     const int64_t b = k / inner % n / kBlock;
     const uint8_t e = exponents.ptr<uint8_t>()[((k / (inner * n) * pairs + b / 2) * inner + k % inner) * 2 + b % 2];
-    made.ptr<float>()[k] = e == 255 ? NAN : std::ldexp(x.ptr<float>()[k], e - 127);
+    made.ptr<float>()[k] = mx_scaled_back(x.ptr<float>()[k], e);
   }
   return made;
 }
@@ -92,6 +94,58 @@ void run_add(Run& r) {
   copy(out, pointwise("add", mt::kFloat, {out, y}, {integer(1)}));
 }
 
+// ---- (x1 [M, K], x2 [K, N], scale1?, scale2, groupList, yRef [g, M, N], groupListType, groupSize): y_g += x1_g x2_g, groups along K -----------
+// HiFloat8 with float scales [g] or [g, 1], and [g, N] or [g, 1]; FLOAT8 with MX scales whose groups begin at pair start / 64 + g.
+void check_grouped_add(const Call& c) {
+  const TensorMeta &a = c.tensor(0), &b = c.tensor(1);
+  const int64_t groups = c.tensor(4).numel(), kinds = (a.dtype == ACL_HIFLOAT8) + (b.dtype == ACL_HIFLOAT8);
+  EXPECT(a.sizes[1] == b.sizes[0], "%s: x1 %s and x2 %s cannot be multiplied", c.name(), describe(a).c_str(), describe(b).c_str());
+  EXPECT(a.sizes[1] < 2 || a.strides[0] <= a.strides[1], "%s: x1 %s is not a transposed view", c.name(), describe(a).c_str());
+  expect_shape(c, 5, {groups, a.sizes[0], b.sizes[1]});
+  EXPECT(c.integer(6) == 0 || c.integer(6) == 1, "%s: groupListType %ld is not 0 or 1", c.name(), long(c.integer(6)));
+  EXPECT(c.integer(7) == 0, "%s: groupSize %ld is not 0", c.name(), long(c.integer(7)));
+  EXPECT(kinds != 1, "%s: x1 and x2 are of two kinds", c.name());
+  EXPECT(has(c, 2), "%s: scale1Optional is needed", c.name());
+  const aclDataType scale = kinds ? ACL_FLOAT : ACL_FLOAT8_E8M0;
+  for (int i : {2, 3}) EXPECT(c.tensor(i).dtype == scale, "%s: %s is of data type %d, expected %d", c.name(), c.row->args[i].name, c.tensor(i).dtype, scale);
+  if (!kinds) {
+    const int64_t pairs = a.sizes[1] / (2 * kBlock) + groups;
+    expect_shape(c, 2, {a.sizes[0], pairs, 2});
+    return expect_shape(c, 3, {pairs, b.sizes[1], 2});
+  }
+  expect_numel(c, 2, groups);
+  if (c.tensor(3).numel() != groups) expect_shape(c, 3, {groups, b.sizes[1]});
+}
+// Rows [from, to) of x [K, n] times the MX scales [pairs, n, 2] of group g.
+void scale_group(const Value& x, const Value& exponents, int64_t from, int64_t to, int64_t g) {
+  const int64_t n = x.size(1);
+  for (int64_t k = from; k < to; ++k)
+    for (int64_t j = 0; j < n; ++j) {
+      const int64_t b = (k - from) / kBlock;
+      const uint8_t e = exponents.ptr<uint8_t>()[((from / (2 * kBlock) + g + b / 2) * n + j) * 2 + b % 2];
+      x.ptr<float>()[k * n + j] = mx_scaled_back(x.ptr<float>()[k * n + j], e);
+    }
+}
+void run_grouped_add(Run& r) {
+  const bool mx = is_mx(r.call, 3);
+  const Value a = load_low(r, 0).transpose(0, 1).dense(), b = load_low(r, 1).dense(), y = r.tensor(5);
+  const Value first = mx ? r.value(r.call.tensor(2)).transpose(0, 1).dense() : Value(), second = mx ? r.value(r.call.tensor(3)).dense() : Value();
+  const Ends ends = group_ends(r.tensor(4), r.call.integer(6) == 1, a.size(0));
+  const Value sums = y.to(mt::kFloat).dense();
+  int64_t from = 0;
+  for (size_t g = 0; g < ends.size(); from = ends[g], ++g) {
+    const int64_t to = ends[g], at = int64_t(g);
+    if (to == from) continue;
+    if (mx) scale_group(a, first, from, to, at), scale_group(b, second, from, to, at);
+    Value part = empty({a.size(1), b.size(1)}, mt::kFloat);
+    call_kernel("mm", {part, a.narrow(0, from, to - from).transpose(0, 1), b.narrow(0, from, to - from)});
+    if (!mx) part = times(times(part, r.tensor(3).select(0, at)), r.tensor(2).reshape({-1}).narrow(0, at, 1));
+    const Value sum = sums.select(0, at);
+    call_pointwise("add", mt::kFloat, {sum, sum, part}, {number(1)});
+  }
+  copy(y, sums);
+}
+
 // ---- (x1 [B, M, K], x2 [B, K, N] int8, x1Scale [B, M], x2Scale [N], …, dims, keepDims, out): added over the batch
 // dims is not read, as CANN does not: torch_npu 2.13 fills it from a list that has ended.
 void check_sum(const Call& c) {
@@ -122,6 +176,7 @@ const Op ops[] = {
     {"aclnnTransposeQuantBatchMatMul", check_transposed, run_transposed},
     {"aclnnTransposeQuantBatchMatMulWeightNz", check_transposed, run_transposed},
     {"aclnnQuantBatchMatmulInplaceAdd", check_add, run_add},
+    {"aclnnQuantGroupedMatmulInplaceAdd", check_grouped_add, run_grouped_add},
     {"aclnnQuantMatmulReduceSumWeightNz", check_sum, run_sum},
 };
 
