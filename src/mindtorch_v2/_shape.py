@@ -17,7 +17,7 @@ class Size(tuple[int, ...]):
         for i, n in enumerate(sizes):
             if not hasattr(n, "__index__"):
                 raise TypeError(f"torch.Size() takes an iterable of 'int' (item {i} is '{type(n).__name__}')")
-        return tuple.__new__(cls, [n.__index__() for n in sizes])
+        return tuple.__new__(cls, [n if getattr(n, "_is_symbolic", False) else n.__index__() for n in sizes])
 
     def numel(self) -> int:
         """The number of items of a tensor of this shape."""

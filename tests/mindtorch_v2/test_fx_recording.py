@@ -61,8 +61,60 @@ def test_make_fx_refuses_values() -> None:
         with pytest.raises(RuntimeError):
             make_fx(lambda x: x + x.sum().item(), tracing_mode=mode)(mindtorch_v2.ones(2))
     assert mindtorch_v2.ones(1).item() == 1 and "item" not in vars(mindtorch_v2.Tensor)
-    with pytest.raises(NotImplementedError, match="sizes are plain ints"):
-        make_fx(lambda x: x, tracing_mode="symbolic")
+
+
+def _grad_of_expanded(x: Any) -> Any:
+    y = x.detach().requires_grad_()
+    with mindtorch_v2.enable_grad():
+        return mindtorch_v2.autograd.grad((y.expand(3, *y.shape).sum(0) * y.mean()).sum(), y)[0]
+
+
+SIZED = {
+    "view": lambda x: x.view(x.shape[0] * x.shape[1]), "reshape": lambda x: x.reshape(-1, x.shape[0]),
+    "flatten": lambda x: x.t().contiguous().flatten(), "factory": lambda x: mindtorch_v2.zeros(x.shape[0]) + x.sum(1),
+    "expand": lambda x: x.sum(1, keepdim=True).expand(x.shape), "slice": lambda x: x[1:x.shape[0] // 2, :-1],
+    "norm": lambda x: nn.functional.layer_norm(x, (x.shape[-1],)), "unflatten": lambda x: x.unflatten(1, (2, -1)),
+    "einsum": lambda x: mindtorch_v2.einsum("ij,kj->ik", x, x), "numel": lambda x: x.sum() / x.numel() + len(x.shape),
+    "scale": lambda x: x * x.size(0) ** 0.5 + (x.shape[1] - 1) % 3, "gradient": _grad_of_expanded,
+    "out": lambda x: mindtorch_v2.inner(x, x, out=x.new_empty(x.shape[0], x.shape[0])),
+    "pad": lambda x: nn.functional.pad(x, (x.shape[0], 1)), "conv": lambda x: nn.functional.conv1d(x[None], x[:, :2][None], None, 1, 1)}
+
+
+@pytest.mark.parametrize("name", SIZED)
+def test_a_graph_with_symbolic_sizes_serves_other_sizes(name: str) -> None:
+    program = SIZED[name]
+    traced = make_fx(program, tracing_mode="symbolic")(mindtorch_v2.randn(4, 6))
+    for shape in ((4, 6), (8, 10), (6, 12)):
+        x = mindtorch_v2.randn(*shape)
+        close(traced(x), program(x))
+
+
+def test_symbolic_sizes_are_numbers_with_guards() -> None:
+    seen: list[Any] = []
+
+    def program(x: Any, n: int) -> Any:
+        seen.extend([x.shape, x.size(1), x.stride(), x.numel(), n, x.shape[0] == x.shape[1]])
+        return x * 2 if x.shape[0] > 3 else x
+    traced = make_fx(program, tracing_mode="symbolic")(mindtorch_v2.randn(4, 6), 5)
+    shape, size, stride, numel, n, equal = seen
+    assert type(shape) is mindtorch_v2.Size and isinstance(size, mindtorch_v2.SymInt) and isinstance(equal, mindtorch_v2.SymBool)
+    assert (str(shape), str(stride), str(numel), int(numel)) == ("torch.Size([s0, s1])", "(s1, 1)", "s0*s1", 24)
+    assert str(n) == "s2" and mindtorch_v2.sym_max(n, 3) == 5 and str(n * 2 - n) == "s2"
+    assert "s0 > 3" in [guard.expr for guard in traced.shape_env.guards]
+    assert fx.experimental.symbolic_shapes.free_symbols(shape) == {"s0", "s1"}
+    ones = make_fx(lambda x: x.expand(3, -1), tracing_mode="symbolic")(mindtorch_v2.randn(1, 4))      # 0 and 1 are no symbols
+    assert not ones.shape_env.guards and ones(mindtorch_v2.ones(1, 7)).shape == (3, 7)
+    with mindtorch_v2._subclasses.FakeTensorMode() as mode:
+        assert type(mode.from_tensor(mindtorch_v2.ones(3)).shape[0]) is int
+
+
+def test_what_out_takes_is_recorded() -> None:
+    for mode in ("real", "fake", "symbolic"):
+        traced = make_fx(lambda x, o: mindtorch_v2.linalg.inv(x, out=o) + 1, tracing_mode=mode)(
+            mindtorch_v2.eye(2), mindtorch_v2.empty(2, 2))
+        x, o = mindtorch_v2.eye(2) * 4, mindtorch_v2.zeros(2, 2)
+        close(traced(x, o), x.inverse() + 1)
+        close(o, x.inverse())
 
 
 def _turned(y: Any) -> Any:

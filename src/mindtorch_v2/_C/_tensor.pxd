@@ -159,6 +159,7 @@ cdef DeviceTypes device_types
 cdef device cpu_device
 cdef object storage_class
 cdef object size_class
+cdef bint is_symint(object o)
 cdef dict python_dtypes
 
 # ---- functions

@@ -204,14 +204,21 @@ cdef uint32_t versions_of(object items) except? 0:
 
 cdef tuple geometry_of(TensorBase t):
     """(sizes, strides, offset)"""
-    return shape_of(t), new_ints(<PyTypeObject*>tuple, t.rank, t.strides), t.offset
+    return open_shape_of(t), new_ints(<PyTypeObject*>tuple, t.rank, t.strides), t.offset
+
+
+cdef object open_shape_of(TensorBase t):
+    """The sizes, as the tensor's class has them where they follow from symbols."""
+    if Py_TYPE(<PyObject*>t) != tensor_type and getattr(t, "_has_symbolic_sizes_strides", False):
+        return tuple((<object>t).shape)
+    return shape_of(t)
 
 
 cdef object shapes_of(object value):
     if isinstance(value, TensorBase):
-        return shape_of(<TensorBase>value)
+        return open_shape_of(<TensorBase>value)
     if isinstance(value, (tuple, list)):
-        return [shape_of(<TensorBase>v) if isinstance(v, TensorBase) else () for v in value]
+        return [open_shape_of(<TensorBase>v) if isinstance(v, TensorBase) else () for v in value]
     return ()
 
 

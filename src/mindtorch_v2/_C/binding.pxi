@@ -260,7 +260,7 @@ cdef object plain_int(object o):
         return o
     if isinstance(o, TensorBase):
         return int(item_of(<TensorBase>o))
-    return operator.index(o)
+    return o if is_symint(o) else operator.index(o)
 
 
 cdef bint plain_ints(object o):

@@ -1,7 +1,7 @@
 # The Python classes whose instances the core makes. Each is registered once, by the file that defines it.
 
 cdef dict class_roles = {"Tensor": TensorBase, "Parameter": TensorBase, "Size": tuple, "UntypedStorage": StorageBase,
-                         "Generator": GeneratorBase}       # role -> what the class has to derive from
+                         "Generator": GeneratorBase, "SymInt": int, "SymFloat": float}       # role -> what the class has to derive from
 cdef set taken_roles = set()
 
 
@@ -9,8 +9,9 @@ def _register_class(str role, cls) -> None:
     """Says which Python class the core uses in a role, once for the process.
 
     Tensor: of results. Parameter: a subclass of it that overrides nothing, so that ops need not look. Size: of shapes.
-    UntypedStorage: of what untyped_storage() gives. Generator: of default generators; the CPU's is made now."""
-    global size_class, storage_class, default_generator
+    UntypedStorage: of what untyped_storage() gives. Generator: of default generators; the CPU's is made now. SymInt,
+    SymFloat: of numbers that stay what they are in a call's arguments."""
+    global size_class, storage_class, default_generator, symint_class, symfloat_class
     if role not in class_roles:
         raise ValueError(f"expected one of {', '.join(class_roles)}, got {role!r}")
     check_class(cls, class_roles[role])
@@ -24,6 +25,10 @@ def _register_class(str role, cls) -> None:
         size_class = cls
     elif role == "UntypedStorage":
         storage_class = cls
+    elif role == "SymInt":
+        symint_class = cls
+    elif role == "SymFloat":
+        symfloat_class = cls
     else:
         default_generator = cls()
     taken_roles.add(role)

@@ -265,6 +265,8 @@ cdef object run_in_parts(Overload ov, TensorBase self, PyObject** s):
     n = read_ints(<object>s[1], sizes)
     infer_size(self, sizes, n)
     shape = tuple([sizes[i] for i in range(n)])
+    if getattr(self, "_has_symbolic_sizes_strides", False):      # a size that follows from others stays open
+        shape = tuple([plain_int(item) for item in <object>s[1]])
     if not view_strides(self, sizes, n, strides):
         self = <TensorBase?>run_part(hot.clone, (self, contiguous))
     return run_part(hot.view, (self, shape))

@@ -329,7 +329,7 @@ cdef object slice_step(slice item):
 cdef object slice_bound(object bound):
     """A bound of a slice as Python reads it: beyond 64 bits it is the last number that there is."""
     cdef int beyond = 0
-    if bound is None:
+    if bound is None or is_symint(bound):
         return bound
     if not PyLong_CheckExact(bound):
         if not PyLong_Check(bound) and not hasattr(type(bound), "__index__"):

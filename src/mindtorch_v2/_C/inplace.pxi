@@ -60,6 +60,9 @@ cdef object run_out(Op op, Overload ov, PyObject** s, object out):
             resize_out(o, r, ov.ntensors != 0)       # what only makes tensors resizes without a word
             if ov.out_apart:
                 check_apart(ov, s, o)            # now that it reaches further
+        if modes().dispatch_mode_count or is_wrapper(o):     # modes see what is written, and a class writes it
+            hot_call2(hot.copy_, o, r)
+            continue
         copy_into(o, r)
         bump_version(o)
     if len(outs) == 1 or not isinstance(result, tuple):

@@ -106,8 +106,12 @@ cdef object exact_number(object o):
     if is_exact_number(<PyObject*>o):
         return o
     if PyLong_Check(o):
+        if is_symint(o):
+            return o
         return int.__pos__(o)                    # not int(o): a subclass may say otherwise
     if PyFloat_Check(o):
+        if is_symfloat(o):
+            return o
         return float.__pos__(o)
     if PyComplex_Check(o):
         return complex.__pos__(o)

@@ -46,6 +46,18 @@ cdef int make_version(TensorBase source) except -1:
 
 
 cdef object size_class = tuple
+cdef object symint_class = None                  # numbers that stay what they are in a call's arguments
+cdef object symfloat_class = None
+
+
+cdef bint is_symint(object o):
+    return symint_class is not None and isinstance(o, symint_class)
+
+
+cdef bint is_symfloat(object o):
+    return symfloat_class is not None and isinstance(o, symfloat_class)
+
+
 cdef ShapeCache seen_tuples, seen_sizes
 
 

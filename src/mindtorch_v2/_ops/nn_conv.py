@@ -237,11 +237,11 @@ def _forward(name: str, n: int) -> Callable[..., Any]:
 
     def body(input: Tensor, weight: Tensor, bias: Tensor | None, stride: int | tuple[int, ...],
              padding: int | Sequence[int], dilation: int | tuple[int, ...], groups: int) -> Tensor:
-        if type(stride) is int:
+        if isinstance(stride, int):
             stride = (stride,) * n
-        if type(padding) is int:
+        if isinstance(padding, int):
             padding = (padding,) * n
-        if type(dilation) is int:
+        if isinstance(dilation, int):
             dilation = (dilation,) * n
         if input.dim() == n + 2:
             return ops.convolution(input, weight, bias, stride, padding, dilation, False, zeros, groups)

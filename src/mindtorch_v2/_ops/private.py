@@ -42,6 +42,14 @@ op("lift_fresh(Tensor(a) self) -> Tensor(a)", variants="", out=False, body=lambd
 op("lift_fresh_copy(Tensor self) -> Tensor", variants="", out=False, body=lambda self: self.clone(), doc="A copy of the tensor.")
 op("is_same_size(Tensor self, Tensor other) -> bool", variants="", out=False,
    body=lambda self, other: self.shape == other.shape, doc="Whether two tensors have the same shape.")
+# What a program recorded with symbolic sizes asks of tensors.
+op("sym_size.int(Tensor self, int dim) -> SymInt", variants="", out=False, body=lambda self, dim: self.size(dim),
+   doc="The size of a dim.")
+op("sym_stride.int(Tensor self, int dim) -> SymInt", variants="", out=False, body=lambda self, dim: self.stride(dim),
+   doc="The stride of a dim.")
+op("sym_numel(Tensor self) -> SymInt", variants="", out=False, body=lambda self: self.numel(), doc="The number of items.")
+op("sym_storage_offset(Tensor self) -> SymInt", variants="", out=False, body=lambda self: self.storage_offset(),
+   doc="Where the items begin in the storage.")
 op("_dim_arange(Tensor like, int dim) -> Tensor", variants="function", out=False,
    body=lambda like, dim: ops.arange(like.size(dim), dtype=_INT64, device=like.device),
    doc="The places along a dim.")

@@ -4,6 +4,7 @@ A fake tensor says it is on a device and computes on `meta`; what an op gives is
 """
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import mindtorch_v2 as torch
@@ -14,6 +15,7 @@ _python_dispatch, _pytree = torch.utils._python_dispatch, torch.utils._pytree
 _Mode: Any = _python_dispatch.TorchDispatchMode
 _INDEX = torch.ops.aten.index.Tensor
 _NUMBER = torch.ops.aten._local_scalar_dense.default
+_SIZE = torch.ops.aten.sym_size.int
 
 __all__ = ["DataDependentOutputException", "DynamicOutputShapeException", "FakeTensor", "FakeTensorMode",
            "UnsupportedFakeTensorException", "unset_fake_temporarily"]
@@ -44,6 +46,8 @@ class FakeTensor(torch.Tensor):
 
     elem: Any
     fake_mode: FakeTensorMode
+    _has_symbolic_sizes_strides = False
+    _sizes: tuple | None = None      # the sizes with the symbols in them, beside those that the tensor has in the example
     __torch_function__: Any = torch._C._disabled_torch_function_impl
 
     @staticmethod
@@ -67,6 +71,50 @@ class FakeTensor(torch.Tensor):
     def from_tensor(t: Any, fake_mode: FakeTensorMode) -> Any:
         """The fake tensor of a mode that stands for a tensor."""
         return fake_mode.from_tensor(t)
+
+    def _symbolic_sizes(self) -> tuple:
+        """The sizes: where they follow from symbols, numbers that say so."""
+        known, sizes = self._sizes, self.elem.shape
+        if known is None or tuple(map(torch._symbolic.plain, known)) != sizes:       # it took another shape since
+            known = self._sizes = tuple(self._size_of(d, n) for d, n in enumerate(sizes))
+        return known
+
+    def _size_of(self, dim: int, size: int) -> Any:
+        env = self.fake_mode.shape_env
+        return torch._symbolic.symbolic(env.fresh_name(size), size, env, (_SIZE, (self, dim)))
+
+    @property
+    def shape(self) -> Any:
+        """torch.Size, with symbols in it where the mode has a ShapeEnv."""
+        return torch.Size(self._symbolic_sizes()) if self._has_symbolic_sizes_strides else super().shape
+
+    def size(self, dim: Any = None) -> Any:
+        """All sizes, or that of a dim."""
+        if not self._has_symbolic_sizes_strides:
+            return super().size() if dim is None else super().size(dim)
+        if dim is None:
+            return self.shape
+        super().size(dim)                        # says what is wrong with a dim
+        return self.shape[int(dim)]
+
+    def numel(self) -> Any:
+        """The product of the sizes."""
+        return math.prod(self._symbolic_sizes()) if self._has_symbolic_sizes_strides else super().numel()
+
+    nelement = numel
+
+    def __len__(self) -> int:
+        return len(self.elem)
+
+    def stride(self, dim: Any = None) -> Any:
+        """The steps of all dims, or of one; those of a contiguous tensor follow from its sizes."""
+        if not self._has_symbolic_sizes_strides or not self.elem.is_contiguous():
+            return super().stride() if dim is None else super().stride(dim)
+        sizes, steps = self._symbolic_sizes(), [1]
+        for n in sizes[:0:-1]:
+            steps.insert(0, steps[0] * (n if torch._symbolic.plain(n) else 1))
+        steps = steps[:len(sizes)]
+        return tuple(steps) if dim is None else steps[dim]
 
     @property
     def fake_device(self) -> Any:
@@ -99,7 +147,8 @@ class FakeTensorMode(_Mode):
     def __init__(self, *, allow_fallback_kernels: bool = True, allow_non_fake_inputs: bool = False, shape_env: Any = None,
                  static_shapes: bool | None = None, export: bool = False) -> None:
         self.allow_fallback_kernels, self.allow_non_fake_inputs = allow_fallback_kernels, allow_non_fake_inputs
-        self.shape_env, self.static_shapes = shape_env, True
+        self.shape_env = shape_env
+        self.static_shapes = shape_env is None if static_shapes is None else static_shapes
         self.fake_tensor_converter = FakeTensorConverter()
         self._made: Any = torch.utils.weak.WeakTensorKeyDictionary()     # by identity: tensors compare item by item
 
@@ -121,10 +170,20 @@ class FakeTensorMode(_Mode):
             with _python_dispatch._disable_current_modes(), torch.no_grad():
                 elem = _without_items(tensor)
             found = self.wrap(elem, tensor.device)
+            static = self.static_shapes if static_shapes is None else static_shapes
+            if self.shape_env is not None and not static:
+                self._name_sizes(found)
             if tensor.requires_grad:
                 found.requires_grad_()
             self._made[tensor] = found
         return found
+
+    def _name_sizes(self, made: FakeTensor) -> None:
+        """The sizes of an input become symbols, but 0 and 1; equal sizes are one symbol."""
+        made._sizes = tuple(
+            n if n in (0, 1) else torch._symbolic.symbolic(self.shape_env.name_of(n), n, self.shape_env, (_SIZE, (made, d)))
+            for d, n in enumerate(made.elem.shape))
+        made._has_symbolic_sizes_strides = any(n not in (0, 1) for n in made.elem.shape)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         return self.dispatch(func, args, kwargs or {})
@@ -135,13 +194,19 @@ class FakeTensorMode(_Mode):
             with _python_dispatch._disable_current_modes():
                 return func(*args)
         places: list[Any] = []
+        symbolic = False
 
         def inner(x: Any) -> Any:
+            nonlocal symbolic
             if isinstance(x, FakeTensor):
                 if x.fake_mode is not self:
                     raise AssertionError("Mixing fake modes NYI")
                 places.append(x.device)
+                symbolic = symbolic or x._has_symbolic_sizes_strides
                 return x.elem
+            if isinstance(x, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+                symbolic = True
+                return torch._symbolic.plain(x)
             if isinstance(x, torch.Tensor) and x.device.type != "meta":
                 if x.dim() and not self.allow_non_fake_inputs and func is not _INDEX:    # an index written as a list is a tensor
                     raise AssertionError(f"Please convert all Tensors to FakeTensors first or instantiate FakeTensorMode with "
@@ -168,7 +233,12 @@ class FakeTensorMode(_Mode):
                 return args[0]
             if "out" in kwargs:
                 return kwargs["out"]
-            return _pytree.tree_map_only(torch.Tensor, lambda x: self.wrap(x if x.is_meta else x.to("meta"), place), result)
+            made = _pytree.tree_map_only(torch.Tensor, lambda x: self.wrap(x if x.is_meta else x.to("meta"), place), result)
+            if symbolic and self.shape_env is not None:
+                for x in _pytree.tree_leaves(made):
+                    if isinstance(x, FakeTensor):
+                        x._has_symbolic_sizes_strides = x.dim() > 0
+            return made
 
 
 def _without_items(tensor: Any) -> Any:

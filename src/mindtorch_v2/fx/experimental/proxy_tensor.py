@@ -28,12 +28,13 @@ _aten, _END = torch.ops.aten, 2 ** 63 - 1
 # Rows of this library, and the overload of torch that takes the same arguments.
 _TORCHS: dict[str, Any] = {
     "_index_put_list_": _aten.index_put_.default, "_zeta": _aten.special_zeta.default}
+_SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 CURRENT_DECOMPOSITION_TABLE: Mapping[Any, Callable[..., Any]] = {}
 
 
 def is_sym_node(node: Any) -> bool:
-    """False: sizes are plain ints."""
-    return False
+    """Whether a node gives a number that follows from sizes."""
+    return isinstance(node.meta.get("val"), _SYMBOLIC)
 
 
 class PythonKeyTracer(Tracer):
@@ -44,6 +45,8 @@ class PythonKeyTracer(Tracer):
         self.tensor_tracker: dict[int, tuple[Any, Proxy]] = {}   # id -> the tensor, which keeps the id taken, and its proxy
         self.places: dict[int, Any] = {}         # where it lay when it was noted
         self.by_place: dict[Any, Proxy] = {}     # the same by memory: autograd keeps a tensor as another object
+        self.numbers: dict[int, tuple[Any, Any]] = {}            # id -> a symbolic number's node, and its proxy or value
+        self.expressions: dict[tuple[int, str], Any] = {}        # the same by expression: numbers that are always equal
 
     def call_module(self, m: Any, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return forward(*args, **kwargs)
@@ -51,7 +54,34 @@ class PythonKeyTracer(Tracer):
     def getattr(self, attr: str, attr_val: Any, parameter_proxy_cache: dict[str, Proxy]) -> Any:
         return attr_val
 
+    def number(self, a: Any) -> Any:
+        """The proxy of a symbolic number, which is computed where it is first used; of what the graph does not know, the value."""
+        known = self.numbers.get(id(a.node))
+        if known is None:
+            alike = (id(a.node.shape_env), str(a.node.expr))
+            if alike not in self.expressions:
+                self.expressions[alike] = self._number_of(a.node, a)
+            known = self.numbers[id(a.node)] = (a.node, self.expressions[alike])
+        return known[1]
+
+    def _number_of(self, node: Any, a: Any) -> Any:
+        if node.origin is None:
+            return node.hint
+        fn, given = node.origin
+        if any(isinstance(x, torch.Tensor) and self.proxy_of(x) is None for x in given):
+            return node.hint
+        shown = tuple(self.number(x) if isinstance(x, _SYMBOLIC) else x for x in given)
+        if not any(isinstance(x, (torch.Tensor, Proxy)) for x in shown):
+            return node.hint
+        name = "sym_size_int" if fn is _aten.sym_size.int else None
+        proxy = self.create_proxy("call_function", fn, shown, {}, name=name)
+        proxy.node.meta["val"] = a
+        return proxy
+
     def create_arg(self, a: Any) -> Any:
+        if isinstance(a, _SYMBOLIC):
+            found = self.number(a)
+            return found.node if isinstance(found, Proxy) else found
         if isinstance(a, torch.Tensor):
             proxy = self.proxy_of(a)
             if proxy is not None:
@@ -118,7 +148,8 @@ def _meta_copy(tensor: torch.Tensor) -> torch.Tensor:
 def _as_the_schema_says(func: Any, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
     """Arguments as torch's calls have them below autograd: lists where the schema has lists, and where new memory would lie."""
     parameters = func._schema.arguments
-    shown = tuple(list(a) if isinstance(a, tuple) else [a] if type(a) is int and _takes_list(p) else a
+    shown = tuple(list(a) if isinstance(a, tuple) else [a] if isinstance(a, int) and type(a) is not bool and _takes_list(p) else
+                  int(a) if isinstance(a, torch.SymInt) and str(p.real_type) == "int" else a
                   for a, p in zip(args, parameters)) + args[len(parameters):]
     if func is _aten.slice.Tensor and len(shown) > 2:
         end = shown[3] if len(shown) > 3 else None
@@ -264,10 +295,7 @@ def make_fx(f: Callable[..., Any], decomposition_table: Mapping[Any, Callable[..
             _error_on_data_dependent_ops: bool = True, record_stack_traces: bool = False,
             proxy_module_inputs: bool = False, _disable_torch_fn_metadata_mode: bool = False) -> Callable[..., GraphModule]:
     """A function of example arguments that gives the graph module of what f does with them, below autograd."""
-    if tracing_mode == "symbolic":
-        raise NotImplementedError("[make_fx] tracing_mode='symbolic' needs sizes that are symbols; sizes are plain ints in "
-                                  "mindtorch_v2, use 'real' or 'fake'")
-    if tracing_mode not in ("real", "fake"):
+    if tracing_mode not in ("real", "fake", "symbolic"):
         raise AssertionError(f"Unexpected tracing type: {tracing_mode}")
 
     @functools.wraps(f, assigned=("__name__", "__doc__"), updated=())
@@ -276,9 +304,11 @@ def make_fx(f: Callable[..., Any], decomposition_table: Mapping[Any, Callable[..
         tracer.record_stack_traces = record_stack_traces
         mode = ProxyTorchDispatchMode(tracer, tracing_mode)
         mode.decomposition_table = {**CURRENT_DECOMPOSITION_TABLE, **(decomposition_table or {})}
-        if tracing_mode == "fake":
-            fake = torch._subclasses.FakeTensorMode(allow_non_fake_inputs=True)
-            values = pytree.tree_map(lambda x: fake.from_tensor(x) if isinstance(x, torch.Tensor) else x, args)
+        env = torch.fx.experimental.symbolic_shapes.ShapeEnv() if tracing_mode == "symbolic" else None
+        if tracing_mode != "real":
+            given = next((x.fake_mode for x in pytree.tree_leaves(args) if isinstance(x, torch._subclasses.FakeTensor)), None)
+            fake = given or torch._subclasses.FakeTensorMode(allow_non_fake_inputs=True, shape_env=env)
+            values = pytree.tree_map(lambda x: _stand_in(fake, x), args)
             outside: Any = fake
         else:
             values, outside = args, contextlib.nullcontext()
@@ -289,11 +319,26 @@ def make_fx(f: Callable[..., Any], decomposition_table: Mapping[Any, Callable[..
             for value, proxy in zip(pytree.tree_leaves(values), pytree.tree_leaves(proxies)):
                 if isinstance(value, torch.Tensor):
                     tracer.track(value, proxy)
+                elif isinstance(value, _SYMBOLIC):
+                    proxy.node.meta["val"] = value
+                    tracer.numbers[id(value.node)] = (value.node, proxy)
             with outside, _no_values(tracer), fx_traceback.preserve_node_meta(False), mode:
                 return function(*values)
         holders = pytree.tree_map(lambda _: PH, args)
-        return dispatch_trace(recorded, tracer, tuple(holders))
+        made = dispatch_trace(recorded, tracer, tuple(holders))
+        if env is not None:
+            made.shape_env = fake.shape_env
+        return made
     return wrapped
+
+
+def _stand_in(fake: Any, value: Any) -> Any:
+    """What the function is run with in the place of an argument: of a tensor, one without items; of an int, a symbol."""
+    if isinstance(value, torch.Tensor):
+        return fake.from_tensor(value)
+    if type(value) is not int or fake.shape_env is None:
+        return value
+    return value if value in (0, 1) else fake.shape_env.create_symintnode(fake.shape_env.fresh_name(value), hint=value)
 
 
 class DecompositionInterpreter(Interpreter):

@@ -1,11 +1,14 @@
-"""Names that programs ask of symbolic shapes. Sizes are plain ints here, so every question has its answer at once."""
+"""ShapeEnv, which names the sizes of a traced program's inputs, and questions about such sizes."""
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import mindtorch_v2 as torch
+
+_SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
 class GuardOnDataDependentSymNode(RuntimeError):
@@ -13,7 +16,7 @@ class GuardOnDataDependentSymNode(RuntimeError):
 
 
 class PendingUnbackedSymbolNotFound(RuntimeError):
-    """Never raised: there are no symbols."""
+    """Never raised: a symbol has a value."""
 
 
 class ConstraintViolationError(RuntimeError):
@@ -21,35 +24,106 @@ class ConstraintViolationError(RuntimeError):
 
 
 class ShapeEnv:
-    """What torch keeps symbols in; there are none, so nothing is kept and nothing is specialised."""
+    """The symbols of a traced program, their values in its example, and the decisions that were made by these."""
 
-    def __init__(self, **kwargs: Any) -> None:
+    def __init__(self, *, specialize_zero_one: bool | None = None, duck_shape: bool | None = None, **kwargs: Any) -> None:
         self.settings = kwargs
+        self.specialize_zero_one = specialize_zero_one is None or specialize_zero_one
+        self.duck_shape = duck_shape is None or duck_shape
         self.pending_fresh_unbacked_symbols: list[Any] = []
-        self.guards: list[Any] = []
-        self.var_to_val: dict[Any, Any] = {}
+        self.guards: list[ShapeGuard] = []
+        self.var_to_val: dict[str, int] = {}
+        self.val_to_var: dict[int, str] = {}
+        self._suppressed = 0
+
+    def fresh_name(self, value: int) -> str:
+        """A new symbol with that value."""
+        name = f"s{len(self.var_to_val)}"
+        self.var_to_val[name] = value
+        return name
+
+    def name_of(self, value: int) -> str:
+        """The symbol of a size of an input: one for all of that value."""
+        if not self.duck_shape:
+            return self.fresh_name(value)
+        if value not in self.val_to_var:
+            self.val_to_var[value] = self.fresh_name(value)
+        return self.val_to_var[value]
+
+    def create_symintnode(self, sym: Any, *, hint: int | None, source: Any = None) -> Any:
+        """The number that a symbol, or an expression, stands for."""
+        if isinstance(sym, int):
+            return int(sym)
+        if hint is None:
+            raise self._unbacked()
+        return torch._symbolic.symbolic(sym, hint, self)
+
+    def create_symbol(self, val: int, source: Any = None, **kwargs: Any) -> Any:
+        """The symbol of a size of an input; 0 and 1 are themselves."""
+        return val if self.specialize_zero_one and val in (0, 1) else self.name_of(val)
+
+    def note(self, node: Any) -> None:
+        """Keeps a decision, once."""
+        held = str(node) if isinstance(node.hint, bool) else f"Eq({node}, {node.hint})"
+        shown = held if node.hint or not isinstance(node.hint, bool) else f"Not({held})"
+        if not self._suppressed and all(guard.expr != shown for guard in self.guards):
+            self.guards.append(ShapeGuard(shown))
+
+    def format_guards(self, verbose: bool = False) -> str:
+        """The decisions, one a line."""
+        return "\n".join(f" - {guard.expr}" for guard in self.guards)
 
     @contextlib.contextmanager
     def suppress_guards(self) -> Iterator[None]:
-        """Changes nothing."""
-        yield
+        """A with block in which decisions are not kept."""
+        self._suppressed += 1
+        try:
+            yield
+        finally:
+            self._suppressed -= 1
+
+    def _unbacked(self) -> NotImplementedError:
+        return NotImplementedError("[ShapeEnv] a symbol has the value of an example in mindtorch_v2; there are none without")
 
     def create_unbacked_symint(self) -> Any:
-        """Refuses: sizes are plain ints."""
-        raise NotImplementedError("[ShapeEnv] sizes are plain ints in mindtorch_v2; there are no symbols")
+        """Refuses: a symbol has a value."""
+        raise self._unbacked()
+
+
+class ShapeGuard(NamedTuple):
+    """A decision about sizes that the program went by."""
+    expr: str
+    sloc: Any = None
 
 
 def is_symbolic(val: Any) -> bool:
-    """False: sizes are plain ints."""
+    """Whether a number follows from symbols."""
+    return isinstance(val, _SYMBOLIC) and val.node.maybe_as_int() is None
+
+
+def is_nested_int(val: Any) -> bool:
+    """False: those of nested tensors are plain."""
     return False
 
 
-is_nested_int = is_concrete_int = is_concrete_bool = is_concrete_float = is_symbolic
+def is_concrete_int(a: Any) -> bool:
+    """Whether an int follows from no symbol."""
+    return isinstance(a, int) and not is_symbolic(a)
+
+
+def is_concrete_bool(a: Any) -> bool:
+    """Whether a bool follows from no symbol."""
+    return isinstance(a, bool)
+
+
+def is_concrete_float(a: Any) -> bool:
+    """Whether a float follows from no symbol."""
+    return isinstance(a, float) and not is_symbolic(a)
 
 
 def statically_known_true(x: Any) -> bool:
-    """Whether x is true."""
-    return bool(x)
+    """Whether x is true whatever the sizes are."""
+    return False if isinstance(x, torch.SymBool) else bool(x)
 
 
 def guard_size_oblivious(expr: Any) -> bool:
@@ -84,8 +158,8 @@ guard_scalar = guard_int
 
 
 def hint_int(a: Any, fallback: int | None = None) -> int:
-    """The int."""
-    return int(a)
+    """The int; no decision is noted."""
+    return int(torch._symbolic.plain(a))
 
 
 size_hint = hint_int
@@ -96,20 +170,35 @@ def has_hint(a: Any) -> bool:
     return True
 
 
+def free_symbols(val: Any) -> set[str]:
+    """The symbols in numbers, and in the sizes of tensors."""
+    if isinstance(val, torch.Tensor):
+        return free_symbols(tuple(val.shape))
+    if isinstance(val, (tuple, list)):
+        return {name for item in val for name in free_symbols(item)}
+    if not is_symbolic(val):
+        return set()
+    return {*re.findall(r"\bs\d+\b", str(val.node.expr))}
+
+
 def has_free_symbols(val: Any) -> bool:
-    """False: there are no symbols."""
+    """Whether there are symbols in it."""
+    return bool(free_symbols(val))
+
+
+def has_static_value(a: Any) -> bool:
+    """Whether a number follows from no symbol."""
+    return not is_symbolic(a)
+
+
+def has_free_unbacked_symbols(val: Any) -> bool:
+    """False: a symbol has a value."""
     return False
 
 
-has_free_unbacked_symbols = has_static_value = has_free_symbols
-
-
-def free_symbols(val: Any) -> set[Any]:
-    """None: there are no symbols."""
+def free_unbacked_symbols(val: Any) -> set[Any]:
+    """None: a symbol has a value."""
     return set()
-
-
-free_unbacked_symbols = free_symbols
 
 
 def constrain_range(a: Any, *, min: int | None, max: int | None = None) -> None:
