@@ -46,7 +46,7 @@ class TorchFinder:
             return _testing_internal()
         # runpy runs __main__ itself; the module of an alias would be torch.__main__.
         canonical = alias_target(fullname) if not fullname.endswith(".__main__") else None
-        known = find_spec(canonical) if canonical else None
+        known = _spec_of(canonical) if canonical else None
         if known is None:
             return None
         spec = ModuleSpec(fullname, AliasLoader(known.name), origin=known.origin)   # type: ignore[arg-type]
@@ -70,6 +70,14 @@ def _testing_internal() -> ModuleSpec | None:
         if os.path.isfile(os.path.join(package, "__init__.py")):
             return _package_spec("torch.testing._internal", package, SourceFileLoader)
     return None
+
+
+def _spec_of(name: str) -> ModuleSpec | None:
+    """The spec of a module; a namespace that a package put among the modules itself has none to find."""
+    loaded = sys.modules.get(name)
+    if loaded is not None and getattr(loaded, "__spec__", None) is None:
+        return ModuleSpec(name, None)
+    return find_spec(name)
 
 
 def _package_spec(name: str, folder: str, loader: type[SourceFileLoader]) -> ModuleSpec:

@@ -12,7 +12,15 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ._C._core import _dtype_named, _has_tangents, _levels_of, _tangent, _transforms, get_default_dtype
+from ._C._core import (
+    _dtype_named,
+    _has_tangents,
+    _is_inference_mode,
+    _levels_of,
+    _tangent,
+    _transforms,
+    get_default_dtype,
+)
 
 
 @dataclass
@@ -174,7 +182,7 @@ def _grad_suffix(tensor: Any) -> list[str]:
 
 
 def _tangent_suffix(tensor: Any) -> list[str]:
-    if not _has_tangents(tensor):
+    if not _has_tangents(tensor) or _is_inference_mode():
         return []
     found = (_tangent(tensor, layer) for layer in _transforms() if getattr(layer, "is_shown", False))
     return [f"tangent={t}" for t in found if t is not None]

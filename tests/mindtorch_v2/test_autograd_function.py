@@ -564,3 +564,33 @@ def test_second_derivative(t, name):
                          create_graph=True)
     h, = t.autograd.grad((g ** 2).sum(), x, create_graph=True, allow_unused=True)
     return y, g, h, t.autograd.grad(h.sin().sum(), x, allow_unused=True) if h is not None else None
+
+
+@twin
+def test_arguments_given_by_name_take_their_places(t):
+    class Scaled(t.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, factor, shift=0.5):
+            ctx.factor = factor
+            ctx.seen = ctx.needs_input_grad
+            return x * factor + shift
+
+        @staticmethod
+        def backward(ctx, g):
+            return tuple([g * ctx.factor, None, None][:len(ctx.needs_input_grad)])
+
+    class Kept(t.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.to_save = 1
+            return x * 1
+
+        @staticmethod
+        def backward(ctx, g):
+            return g
+    x = t.ones(2, dtype=t.float64, requires_grad=True)
+    calls = [lambda: Scaled.apply(x, factor=3.0), lambda: Scaled.apply(x, 2.0, shift=1.0), lambda: Scaled.apply(factor=2.0, x=x)]
+    made = [call() for call in calls]
+    return [(y, y.grad_fn.seen, t.autograd.grad(y.sum(), x)) for y in made], [error(call) for call in (
+        lambda: Scaled.apply(x, shift=2.0), lambda: Scaled.apply(x, other=2), lambda: Scaled.apply(x, 2.0, factor=3.0),
+        lambda: Scaled.apply(factor=2.0), lambda: Kept.apply(x))]

@@ -152,3 +152,57 @@ def test_only_the_gradients_that_were_asked_for_are_computed(t):
         t.autograd.grad(z.sum(), wanted, retain_graph=True)
     y.sum().backward(inputs=[b])
     return seen, b.grad, x.grad
+
+
+@twin
+def test_backward_for_a_tensor_in_the_middle_runs_its_node_too(t):
+    x = leaf(t, 3)
+    y = x * x
+    z = y.exp()
+    seen = []
+    y.grad_fn.register_hook(lambda given, _: seen.append([g is None for g in given]))
+    z.sum().backward(inputs=[y])
+    return y.grad, x.grad, y.retains_grad, seen, error(lambda: y.sum().backward(), 12)
+
+
+@twin
+def test_more_gradients_than_outputs_are_ignored(t):
+    x = leaf(t, 2)
+    t.autograd.backward([(x * 2).sum()], [t.tensor(1.0, dtype=t.float64), t.tensor(5.0)])
+    return x.grad, error(lambda: t.autograd.backward([x.sum(), x.sum()], [t.tensor(1.0, dtype=t.float64)])), \
+        error(lambda: t.autograd.grad(x * 2, x, t.ones(4, 3), is_grads_batched=True))
+
+
+@twin
+def test_the_node_of_a_gradient_by_the_name_in_torch(t):
+    x = leaf(t, 2)
+    node_of = t.autograd.graph._get_grad_fn_or_grad_acc
+    return node_of(x).name(), node_of(x * 2).name(), error(lambda: node_of(t.ones(2))), \
+        error(t._C._current_graph_task_execution_order)
+
+
+@twin
+def test_inference_mode_records_nothing_whatever_is_enabled_inside(t):
+    x, found = leaf(t, 2), []
+    with t.inference_mode():
+        with t.enable_grad():
+            found.append(((x * 2).requires_grad, t.is_grad_enabled()))
+            with t.no_grad():
+                found.append(t.is_grad_enabled())
+            found.append(t.is_grad_enabled())
+        with t.inference_mode(False):
+            found.append(((x * 2).requires_grad, t.is_grad_enabled()))
+        found.append(t.is_grad_enabled())
+    return found, t.is_grad_enabled(), (x * 2).requires_grad
+
+
+@twin
+def test_tangents_are_not_seen_in_inference_mode(t):
+    fw = t.autograd.forward_ad
+    with fw.dual_level():
+        dual = fw.make_dual(t.ones(2), t.full((2,), 3.0))
+        with t.inference_mode():
+            found = [repr(dual), *[fw.unpack_dual(x).tangent for x in (dual, dual * 2, fw.make_dual(t.ones(2), t.ones(2)))]]
+        made = fw.make_dual(t.ones(2, requires_grad=True), t.ones(2))
+        return found, fw.unpack_dual(dual * 2).tangent, error(lambda: t.add(made, made, out=t.zeros(2))), \
+            error(lambda: fw.exit_dual_level(level=3))

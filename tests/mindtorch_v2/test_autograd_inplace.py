@@ -466,3 +466,74 @@ def test_the_op_of_a_message_keeps_a_backward_in_its_name(t):
     with t.no_grad():
         copied.zero_()
     return error(lambda: BackwardOfNothing.apply(leaf(t, 3)).add_(1)), error(lambda: product.sum().backward())
+
+
+# ---- what a node saves ---------------------------------------------------------------------------------------------
+def places(t, *numbers):
+    return t.tensor(numbers)
+
+
+# name -> an op of tensors, whose changes the test makes; and how many of them need a gradient
+SAVES = {
+    "gather": (lambda t, x: x.gather(0, places(t, 2, 0)), 1), "take": (lambda t, x: x.take(places(t, 2, 0)), 1),
+    "masked_select": (lambda t, x: x.masked_select(t.tensor([True, False, True])), 1), "cummax": (lambda t, x: x.cummax(0)[0], 1),
+    "cummin": (lambda t, x: x.cummin(0)[0], 1), "erfinv": (lambda t, x: x.erfinv(), 1),
+    "matrix_exp": (lambda t, x: x.outer(x).matrix_exp(), 1), "complex": (lambda t, x, y: t.complex(x, y), 2),
+    "polar": (lambda t, x, y: t.polar(x, y), 2), "index_add": (lambda t, x, y: x.index_add(0, places(t, 2, 0, 1), y), 2),
+    "index_copy": (lambda t, x, y: x.index_copy(0, places(t, 2, 0, 1), y), 2),
+    "put": (lambda t, x, y: x.put(places(t, 2, 0, 1), y), 2), "dist": (lambda t, x, y: x.dist(y, 3), 2),
+    "trunc": (lambda t, x, y: t.div(x, y, rounding_mode="trunc"), 2), "floor": (lambda t, x, y: t.div(x, y, rounding_mode="floor"), 2),
+    "ldexp": (lambda t, x, y: t.ldexp(x, y), 2), "mvlgamma": (lambda t, x: (x + 3).mvlgamma(2), 1),
+    "renorm": (lambda t, x: x.outer(x).renorm(2, 0, 0.5), 1), "rfft": (lambda t, x: t.fft.rfft(x), 1),
+    "i1": (lambda t, x: t.special.i1(x), 1), "log_ndtr": (lambda t, x: t.special.log_ndtr(x), 1),
+    "cross_entropy": (lambda t, x: t.nn.functional.cross_entropy(x, t.tensor(1)), 1),
+}
+
+
+@pytest.mark.parametrize("name", SAVES)
+@twin
+def test_backward_refuses_changes_of_what_torch_saves_and_no_others(t, name):
+    op, count = SAVES[name]
+    found = []
+    for changed in (None, *range(count), "result"):
+        inputs = [(leaf(t) / 4).detach().requires_grad_() for _ in range(count)]
+        made = op(t, *[x * 1 for x in inputs] if changed is None else inputs)
+        with t.no_grad():
+            if changed is not None:
+                (made if changed == "result" else inputs[changed]).mul_(1)
+        grads = error(lambda: made.sum().abs().backward(), 14) or [x.grad for x in inputs]      # noqa: B023
+        found.append((type(made.grad_fn).__name__ if name not in ("matrix_exp", "cross_entropy") else "", grads))
+    return found
+
+
+@twin
+def test_logits_may_change_after_cross_entropy(t):
+    x, target = leaf(t, 4, 3), t.tensor([0, 2, 1, 1])
+    logits = x * 2
+    loss = t.nn.functional.cross_entropy(logits, target, label_smoothing=0.1)
+    logits.add_(1).zero_()
+    first, = t.autograd.grad(loss, x, create_graph=True, retain_graph=True)
+    second, = t.autograd.grad(first.square().sum(), x)
+    return first, second, logits
+
+
+IN_PLACE = {
+    "cumsum_": lambda t, x: x.cumsum_(0), "cumprod_": lambda t, x: x.cumprod_(0), "addmm_": lambda t, x: x.addmm_(t.ones_like(x), t.ones_like(x)),
+    "addmv_": lambda t, x: x[0].clone().addmv_(x, x[1]), "baddbmm_": lambda t, x: x.clone()[None].baddbmm_(x[None], x[None]),
+    "triu_": lambda t, x: x.triu_(), "tril_": lambda t, x: x.tril_(1), "renorm_": lambda t, x: x.renorm_(2, 1, 0.5),
+    "ldexp_": lambda t, x: x.ldexp_(t.ones_like(x)), "mvlgamma_": lambda t, x: x.abs_().add_(3).mvlgamma_(2),
+    "a view": lambda t, x: (x, x[1].cumprod_(0))[0],
+}
+
+
+@pytest.mark.parametrize("name", IN_PLACE)
+@twin
+def test_an_in_place_op_has_its_own_node(t, name):
+    x = leaf(t, 3, 3)
+    y = IN_PLACE[name](t, x * 1)
+    first, = t.autograd.grad((y * y).sum(), x, create_graph=True)
+    second, = t.autograd.grad(first.square().sum(), x)
+    z = IN_PLACE[name](t, x * 1)
+    with t.no_grad():
+        z.mul_(1)
+    return y.grad_fn.name(), y, first, second, error(lambda: z.sum().backward(), 14)

@@ -238,3 +238,11 @@ def test_functions_are_traced_and_say_their_signatures_as_in_torch() -> None:
     """The ops are builtins, of which no signature is known, and a pool is one of two functions."""
     mine = run("-c", SIGNATURES, "torch", **{VARIABLE: "1"})
     assert mine == run("-c", SIGNATURES, "torch") and "no signature|no signature" in mine
+
+
+def test_pickles_name_functions_of_namespaces_that_are_no_files() -> None:
+    run("-m", "mindtorch_v2", "-c", "import io, pickle, torch\n"
+        "gelu = torch.nn.functional.gelu\n"
+        "assert pickle.loads(b'ctorch._C._nn\\ngelu\\n.') is gelu and pickle.loads(pickle.dumps(gelu)) is gelu\n"
+        "made = io.BytesIO()\ntorch.save(torch.nn.TransformerEncoderLayer(4, 2, activation='gelu'), made)\n"
+        "made.seek(0)\nassert torch.load(made, weights_only=False).activation is gelu")

@@ -110,3 +110,22 @@ def test_classes_live_in_modules_of_their_own() -> None:
     for name in mt.optim.__all__:
         if isinstance(found := getattr(mt.optim, name), type):
             assert found.__module__.partition(".")[2] == getattr(torch.optim, name).__module__.partition(".")[2], name
+
+
+def test_the_first_step_of_lbfgs_is_a_tensor_where_it_is_shorter_than_the_rate() -> None:
+    def body(side: Any) -> Any:
+        found = []
+        for size in (0.1, 4.0):
+            param = side.full((3,), 2.0, requires_grad=True)
+            optimizer = side.optim.LBFGS([param], lr=0.5, max_iter=1)
+
+            def closure() -> Any:
+                optimizer.zero_grad()            # noqa: B023
+                loss = (param * size).sum()      # noqa: B023
+                loss.backward()
+                return loss
+            optimizer.step(closure)
+            step = optimizer.state[param]["t"]
+            found.append((isinstance(step, side.Tensor), float(step), param))
+        return found
+    twin(body)

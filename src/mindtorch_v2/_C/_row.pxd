@@ -115,6 +115,7 @@ cdef class Overload:
     cdef str fixed_name                          # the name of the op that is said to have none
     cdef str real_name                           # the name in which a history of complex numbers is refused, or None
     cdef bint bias_first                         # backward reaches its bias first, as that of torch's addmm(bias, …)
+    cdef bint keeps                              # what it saves of its first argument outlives changes of that
     cdef bint one_node                           # the history of the composite is one node, not that of its parts
     cdef uint64_t lacks                          # dtypes that torch has no kernel for, as bits
     cdef object shown                            # what layers see in its place: (op, further arguments, by name); or None

@@ -176,7 +176,9 @@ cdef int save_inputs(Node node, Overload ov, PyObject** s) except -1:
             continue
         p = ov.saved_param[j]
         if ov.saved_kind[j] == S_VALUE:
-            if is_tensor(s[p]):
+            if p == 0 and ov.keeps and is_plain(s[p]) and not has_saved_hooks():
+                set_saved(node, j, kept_value(<TensorBase>s[p]))
+            elif is_tensor(s[p]):
                 save_tensor(node, j, <TensorBase>s[p])
             else:
                 set_saved(node, j, <object>s[p])
@@ -222,13 +224,16 @@ cdef object shapes_of(object value):
     return ()
 
 
+cdef object saved_inference_tensor():
+    return RuntimeError("Inference tensors cannot be saved for backward. Please do not use Tensors created in inference mode in "
+                        "computation tracked by autograd. To work around this, you can make a clone to get a normal tensor and "
+                        "use it in autograd, or use `torch.no_grad()` instead of `torch.inference_mode()`.")
+
+
 cdef int save_tensor(Node node, int j, TensorBase t) except -1:
     node.versions[j] = version_of(t)
     if t.inference:
-        raise RuntimeError("Inference tensors cannot be saved for backward. Please do not use Tensors created in "
-                           "inference mode in computation tracked by autograd. To work around this, you can make a "
-                           "clone to get a normal tensor and use it in autograd, or use `torch.no_grad()` instead of "
-                           "`torch.inference_mode()`.")
+        raise saved_inference_tensor()
     set_saved(node, j, _pack(t, node.op.saved_kind[j] == S_VALUE) if has_saved_hooks() else t)
     return 0
 
@@ -333,11 +338,13 @@ cdef dict hooks_at(Node node, int nr):
 
 
 def _is_grad_enabled():
-    return modes().grad
+    return modes().grad or modes().inference and modes().grad_wanted
 
 
 def _set_grad_enabled(bint enabled):
-    modes().grad = enabled
+    """Inference mode records nothing, whatever else is asked for."""
+    modes().grad_wanted = enabled
+    modes().grad = enabled and not modes().inference
 
 
 def _is_inference_mode():
@@ -539,12 +546,36 @@ cdef Packed pack_tensor(TensorBase t, object pack, object unpack, bint keep_hist
         raise RuntimeError("A saved tensor pack hook is modifying its input in place. Tensors provided as input to pack "
                            "hook cannot be modified by in-place operations as this can lead to unexpected side-effects. "
                            "Please open an issue if you need to perform in-place operations on the input to a pack hook.")
-    if keep_history and needs_grad(t):
+    if keep_history:
+        note_history(packed, t)
+    return packed
+
+
+cdef inline bint is_plain(PyObject* o) noexcept:
+    return Py_TYPE(o) == tensor_type or Py_TYPE(o) == parameter_type
+
+
+def itself(value):
+    return value
+
+
+cdef Packed kept_value(TensorBase t):
+    """t as it is now, whatever becomes of it: copied when it changes."""
+    cdef Packed packed = Packed.__new__(Packed)
+    if t.inference:
+        raise saved_inference_tensor()
+    packed.value, packed.unpack = lazy_clone(t), itself
+    note_history(packed, t)
+    return packed
+
+
+cdef int note_history(Packed packed, TensorBase t) except -1:
+    if needs_grad(t):
         refresh_view(t)
         packed.fn, packed.output_nr = <Node>t.fn, t.output_nr
         if t.fn is None:
             packed.leaf = t
-    return packed
+    return 0
 
 
 def _pack(TensorBase t, bint keep_history=True):

@@ -22,7 +22,7 @@ def _define(str name, str overload_name, str schema, list params, list returns, 
             rule=None, body=None, grad=None, numbers=False, bint copies_self=False, npu=None, returns_class=None, written_class=None,
             str namespace="torch", str node_name="", out=True, str guard=None, dict autocast=None,
             batching=None, forward=None, dict refuses=None, tuple lacks=(), OpDescription description=None, str format=None,
-            whole=False, str writes="", bint node=False, several=None, shown=None):
+            whole=False, str writes="", bint node=False, several=None, shown=None, bint keeps=False):
     """Adds an overload to the op called name (made when new); returns the op."""
     cdef Overload ov = Overload.__new__(Overload)
     cdef Op op
@@ -43,7 +43,7 @@ def _define(str name, str overload_name, str schema, list params, list returns, 
     ov.out_body = bodies[0] if bodies else out_words(out, family)
     ov.out_apart = "apart" in (out if isinstance(out, tuple) else (out,))
     ov.whole = WHOLE.index(whole)
-    ov.one_node = node
+    ov.one_node, ov.keeps = node, keeps
     if guard not in GUARDS:
         raise ValueError(f"{name}: guard={guard!r} is none of {', '.join([g for g in GUARDS if g])}")
     ov.guard = GUARDS[guard]

@@ -68,6 +68,7 @@ cdef class GraphTask:
     """One run of backward."""
     cdef Graph* graph
     cdef bint keep_graph, create_graph
+    cdef bint accumulates                        # into .grad, also of what was asked for
     cdef dict captures                           # (id of target, output) -> index of the gradient asked for
     cdef list captured
     cdef uint64_t number                         # tells runs apart
@@ -260,7 +261,7 @@ cdef class GraphTask:
         """Computes the gradients of the node's inputs and passes them on."""
         cdef Refs grads, results
         cdef int k, to, inputs = self.graph[0][i].edges, outputs = self.graph[0][i].outputs
-        cdef bint leads_on = self.captures is None or self.leads_on(i)
+        cdef bint leads_on = self.captures is None or self.leads_on(i) or self.accumulates and self.graph[0][i].needed
         cdef bint bias_first = inputs == 3 and node.op is not None and node.op.bias_first and \
             <object>node.links[2] is not None
         grads.make(max(outputs, 1))
@@ -358,8 +359,10 @@ def _current_graph_task_id() -> int:
 
 
 def _execution_order() -> list:
-    """The nodes of the backward that the running thread is in, in the order of their turns; none: in none."""
-    return [] if modes().backward == NULL else (<GraphTask>modes().backward).order()
+    """The nodes of the backward that the running thread is in, in the order of their turns."""
+    if modes().backward == NULL:
+        raise RuntimeError("_current_graph_task_execution_order should only be called during the backward pass")
+    return (<GraphTask>modes().backward).order()
 
 
 def _current_autograd_node() -> "Any":
@@ -474,7 +477,7 @@ cdef object start_backward(tuple tensors, tuple grads, bint keep_graph, bint cre
     cdef bint mode = modes().grad
     cdef PyObject* outer = modes().backward
     cdef int i, roots
-    task.keep_graph, task.create_graph = keep_graph, create_graph
+    task.keep_graph, task.create_graph, task.accumulates = keep_graph, create_graph, accumulate_grad
     if create_graph and accumulate_grad:
         warn_of_cycle()
     if grads is not None and len(grads) != len(tensors):

@@ -220,7 +220,27 @@ cdef object run_inplace(Op op, Overload ov, PyObject** s):
             bump_version(self)
             return self
         return PyObject_Vectorcall(ov.body, s, ov.nparams, NULL)
+    if grad and ov.formulas is not None and (ov.family == F_KERNEL or ov.one_node) and not modes().transforms and \
+            has_formulas(ov, s):
+        return inplace_as_node(ov, s, self)
     return hot_call2(hot.copy_, self, inplace_value(ov, s, self))
+
+
+cdef object inplace_as_node(Overload ov, PyObject** s, TensorBase self):
+    """The op's result becomes self's new value; its history is the op's own node, with what that saves, and no copy's."""
+    cdef Node node = record(ov, s)
+    cdef TensorBase r
+    modes().grad = False
+    try:
+        r = inplace_value(ov, s, self)
+    finally:
+        modes().grad = True
+    if r.dt != self.dt:                          # the copy that casts it has a history, too
+        return hot_call2(hot.copy_, self, inplace_value(ov, s, self))
+    copy_into(self, r)
+    bump_version(self)
+    finish_inplace(node, ov, self)
+    return self
 
 
 cdef list own_arguments(Overload ov, PyObject** s, TensorBase self):

@@ -72,6 +72,8 @@ cdef class CopySlices(Node):
         return "torch::autograd::CopySlices"
 
     def apply(self, grad):
+        if self.inner is None:
+            raise RuntimeError(RELEASED)
         whole, part = self.parts(grad)
         grads = gradients_of(self.inner, part.clone())
         if modes().grad:                         # the part's own history reads whole: write to another copy

@@ -98,7 +98,7 @@ cdef extern from "storage.h" namespace "mt":
         int64_t refs
         uint32_t value
     cdef cppclass Modes:
-        cbool grad, inference, function_off, autocast_cache
+        cbool grad, inference, grad_wanted, function_off, autocast_cache
         unsigned char function_mode_count, transforms, autocast, dispatch_mode_count, watchers, autocast_dtype[4]
         int32_t autocast_depth
         uint32_t level

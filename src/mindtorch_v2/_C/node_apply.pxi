@@ -20,7 +20,8 @@ cdef int release(Node node) except -1:
     cdef int j
     if ov is None:
         if isinstance(node, CopySlices):
-            return release((<CopySlices>node).inner)
+            (<CopySlices>node).inner = None      # which may be a node of this graph too: the maker of a saved result
+            return 0
         node._release()
         return 0
     for j in range(ov.nsaved):

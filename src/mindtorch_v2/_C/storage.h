@@ -45,7 +45,7 @@ inline Version* new_version() { return new (std::nothrow) Version(); }
 
 // What the running thread has switched on or off.
 struct Modes {
-  bool grad = true, inference = false, function_off = false;
+  bool grad = true, inference = false, grad_wanted = true, function_off = false;
   // The layers of this thread, which an op tests as one word: open function modes and transforms, a bit for every device
   // type with autocast on, open dispatch modes, profilers. See layers.pxi.
   alignas(8) uint8_t function_mode_count = 0;

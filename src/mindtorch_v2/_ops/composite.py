@@ -8,6 +8,7 @@ from typing import Any
 
 from mindtorch_v2 import _C
 from mindtorch_v2._ops import batching
+from mindtorch_v2._ops.pointwise import conj
 from mindtorch_v2._ops.returns import return_types
 from mindtorch_v2._ops.table import alias, composite, op, ops, publish_plain
 from mindtorch_v2._ops.view import wrap
@@ -17,7 +18,9 @@ _INT32, _INT64, _FLOAT32, _FLOAT64 = (_C._dtype_named(name) for name in ("int32"
 
 
 # ---- numbers by their parts ----------------------------------------------------------------------------------------------
-@composite("ldexp(Tensor self, Tensor other) -> Tensor", inplace=True)
+@composite("ldexp(Tensor self, Tensor other) -> Tensor", inplace=True, node=True,
+           grad={"self": lambda g, other, result: ops.ldexp(g, conj(other)),
+                 "other": lambda g, result: g * conj(result) * math.log(2)})
 def _ldexp(self: Tensor, other: Tensor) -> Tensor:
     """self times 2 to the power of other."""
     if not self.is_floating_point() or other.is_floating_point() or other.is_complex():

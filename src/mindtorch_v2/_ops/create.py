@@ -282,8 +282,8 @@ def _complex_out(out: Tensor, real: Tensor, imag: Tensor) -> Tensor:
 
 op("complex(Tensor real, Tensor imag) -> Tensor", out=_complex_out, format="=real",
    batch=batching.pointwise, rule=_complex_rule, variants="function", npu="aclnnComplex(real, imag, out)",
-   grad={"real": lambda g: g.real, "imag": lambda g: g.imag})
+   grad={"real": lambda g, real, imag: g.real, "imag": lambda g, real, imag: g.imag})
 op("polar(Tensor abs, Tensor angle) -> Tensor", format="=abs", batch=batching.pointwise, autocast={"cpu": "float32"},
    rule=lambda abs, angle: _complex_rule(abs, angle, True), variants="function", npu="aclnnPolar(abs, angle, out)",
-   grad={"abs": lambda g, angle: (g * ops.polar(ops.ones_like(angle), -angle)).real,
+   grad={"abs": lambda g, result: (g * result.sgn().conj()).real,
          "angle": lambda g, result: (g * (1j * result).conj()).real})

@@ -47,8 +47,8 @@ def _r2c_grad(g: Tensor, dim: list[int], normalization: int, onesided: bool, sel
 
 op("_fft_r2c(Tensor self, int[] dim, int normalization, bool onesided) -> Tensor",
    batch=batching.dims, forward=forward.linear, rule=_r2c_rule, variants="function",
-   grad={"self": lambda g, dim, normalization, onesided, self_shape:
-         _r2c_grad(g, dim, normalization, onesided, self_shape)})
+   grad={"self": lambda g, dim, normalization, onesided, self:
+         _r2c_grad(g, dim, normalization, onesided, self.shape)})
 
 
 def _c2r_grad(g: Tensor, dim: list[int], normalization: int, last_dim_size: int) -> Tensor:

@@ -150,7 +150,7 @@ def _gather_rule(self: Tensor, dim: int, index: Tensor, sparse_grad: bool) -> Sp
 op("gather(Tensor self, int dim, Tensor index, *, bool sparse_grad=False) -> Tensor", out="apart",
    lacks="complex32", batch=batching.picked, forward=forward.linear, rule=_gather_rule,
    npu="aclnnGather(self, dim, index, out)",
-   grad={"self": lambda g, self_shape, dim, index: g.new_zeros(self_shape).scatter_add(dim, index, g)})
+   grad={"self": lambda g, self, dim, index: g.new_zeros(self.shape).scatter_add(dim, index, g)})
 
 
 def _scatter_check(name: str, self: Tensor, dim: int, index: Tensor, src: Tensor | None = None) -> None:
@@ -427,14 +427,14 @@ op("index_add(Tensor self, int dim, Tensor index, Tensor source, *, Scalar alpha
    batch=batching.along_index, copies_self=True,
    inplace="method", rule=lambda self, dim, index, source, alpha: _check_source("index_add_", self, dim, index, source),
    npu="aclnnIndexAdd(self, dim, index, source, alpha, out)",
-   grad={"self": lambda g: g, "source": lambda g, dim, index, source_shape, alpha:
-         (g.index_select(dim, index) * alpha).reshape(source_shape)})
+   grad={"self": lambda g: g, "source": lambda g, dim, index, source, alpha:
+         (g.index_select(dim, index) * alpha).reshape(source.shape)})
 op("index_copy(Tensor self, int dim, Tensor index, Tensor source) -> Tensor", out="apart",
    batch=batching.along_index, autocast={"cpu": "widest"},
    copies_self=True, inplace="method",
    rule=_index_copy_rule, npu="aclnnIndexCopy(self, dim, index, source, out)",
    grad={"self": lambda g, dim, index: g.index_fill(dim, index, 0),
-         "source": lambda g, dim, index, source_shape: g.index_select(dim, index).reshape(source_shape)})
+         "source": lambda g, dim, index, source: g.index_select(dim, index).reshape(source.shape)})
 
 
 @composite("index_fill.Tensor(Tensor self, int dim, Tensor index, Tensor value) -> Tensor", out=False, inplace="method")
@@ -484,12 +484,12 @@ def _put_flat_rule(self: Tensor, index: Tensor, source: Tensor, accumulate: bool
 op("take(Tensor self, Tensor index) -> Tensor", lacks="complex32",
    out=("apart", "take(): self and out expected to have the same dtype, but got self.dtype = {result} and out.dtype = {out}"),
    batch=batching.take, rule=_take_rule, npu="aclnnTake(self, index, out)",
-   grad={"self": lambda g, self_shape, index: g.new_zeros(self_shape).put(index, g, True)})
+   grad={"self": lambda g, self, index: g.new_zeros(self.shape).put(index, g, True)})
 op("_put(Tensor self, Tensor index, Tensor source, bool accumulate=False) -> Tensor", out=False,
    copies_self=True, variants="", kernel="put", format="=self",
    rule=_put_flat_rule, npu="aclnnInplacePut(out, index, source, accumulate)",
    grad={"self": lambda g, index, accumulate: g if accumulate else g.put(index, ops.zeros_like(index, dtype=g.dtype)),
-         "source": lambda g, index, source_shape: g.take(index).reshape(source_shape)})
+         "source": lambda g, index, source: g.take(index).reshape(source.shape)})
 
 
 @composite("put_(Tensor(a!) self, Tensor index, Tensor source, bool accumulate=False) -> Tensor(a!)", variants="method", whole=True)

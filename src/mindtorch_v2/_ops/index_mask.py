@@ -16,8 +16,8 @@ from mindtorch_v2._tensor import Tensor
 # ---- masks -------------------------------------------------------------------------------------------------------
 op("_masked_select(Tensor self, Tensor mask) -> Tensor", variants="", batch=batching_nn.selected_by_mask,
    npu="aclnnMaskedSelect(self, mask, out)",
-   grad={"self": lambda g, self_shape, mask:
-         g.new_zeros(broadcast(self_shape, mask.shape)).masked_scatter(mask, g)})
+   grad={"self": lambda g, self, mask:
+         g.new_zeros(broadcast(self.shape, mask.shape)).masked_scatter(mask, g)})
 
 
 def _selected_into(out: Tensor, self: Tensor, mask: Tensor) -> Tensor:

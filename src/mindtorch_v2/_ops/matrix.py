@@ -342,7 +342,8 @@ op("_matrix_exp(Tensor self) -> Tensor", out=False, variants="", whole=True, rul
    doc="linalg_matrix_exp() of a tensor whose class has the values.")
 
 
-@composite("linalg_matrix_exp(Tensor self) -> Tensor", out=False, variants="linalg", autocast={"cpu": "widest"})
+@composite("linalg_matrix_exp(Tensor self) -> Tensor", out=False, variants="linalg", autocast={"cpu": "widest"}, node=True,
+           grad={"self": lambda g, self: _matrix_exp_grad(g, self)})
 def _matrix_exp(self: Tensor) -> Tensor:
     """e to the power of each matrix: Taylor's series of a scaled one, squared back."""
     check_square(self, "linalg.matrix_exp")

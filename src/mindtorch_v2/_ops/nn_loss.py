@@ -460,7 +460,7 @@ op(f"_cross_entropy_backward(Tensor grad_output, Tensor self, Tensor target, Ten
 # Log-softmax and nll_loss in one pass; of logits (N, C) or (C).
 op(f"_cross_entropy(Tensor self, Tensor target, Tensor? weight, {_CROSS}) -> (Tensor, Tensor, Tensor)",
    batch=batching_nn.entropy, variants="",
-   kernel="cross_entropy_forward", rule=_cross_entropy_rule,
+   kernel="cross_entropy_forward", rule=_cross_entropy_rule, keeps=True,
    grad={"weight": "nll_loss_forward",
          "self": lambda g, self, target, weight, reduction, ignore_index, label_smoothing, result1, result2:
          _cross_entropy_grad(g, self, target, weight, reduction, ignore_index, label_smoothing, result1, result2)})

@@ -44,10 +44,10 @@ op("div(Tensor self, Tensor other) -> Tensor", numbers="all", rule=binary_float,
 
 op("_div_trunc(Tensor self, Tensor other) -> Tensor", rule=binary, kernel="div_trunc", variants="",
    npu="aclnnDivMod(self, other, 1, out)",
-   grad={"self": lambda g: ops.zeros_like(g), "other": lambda g: ops.zeros_like(g)})
+   grad={"self": lambda g, other: ops.zeros_like(g), "other": lambda g, self, other: ops.zeros_like(g)})
 op("_div_floor(Tensor self, Tensor other) -> Tensor", rule=binary, kernel="div_floor", variants="",
    npu="aclnnDivMod(self, other, 2, out)",
-   grad={"self": lambda g: ops.zeros_like(g), "other": lambda g: ops.zeros_like(g)})
+   grad={"self": lambda g, other: ops.zeros_like(g), "other": lambda g, self, other: ops.zeros_like(g)})
 
 
 def _div_mode(self: Tensor, other: Tensor, rounding_mode: str | None) -> Tensor:
@@ -278,7 +278,7 @@ for _name, _npu, _grad, *_cast in (
     ("atanh", "Atanh", lambda g, self: g / conj(1 - self * self)),
     ("erf", "Erf", lambda g, self: g * _2_SQRTPI * (-(self * self)).exp()),
     ("erfc", "Erfc", lambda g, self: g * -_2_SQRTPI * (-(self * self)).exp()),
-    ("erfinv", "Erfinv", lambda g, result: g * (math.sqrt(math.pi) / 2) * (result * result).exp(), _FLOAT32),
+    ("erfinv", "Erfinv", lambda g, self: g * (math.sqrt(math.pi) / 2) * self.erfinv().square().exp(), _FLOAT32),
     ("lgamma", "Lgamma", lambda g, self: g * self.digamma()),
     ("digamma", "Digamma", lambda g, self: g * ops.polygamma(1, self)),
     ("sigmoid", "Sigmoid", lambda g, result: ops.sigmoid_backward(g, result)),

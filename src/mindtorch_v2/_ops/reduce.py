@@ -447,7 +447,13 @@ def _norm_except_dim(v: Tensor, pow: int, dim: int) -> Tensor:
     return ops.linalg_vector_norm(v, pow, tuple(d for d in range(v.dim()) if d != wrap(dim, v.dim())), True)
 
 
-@composite("dist(Tensor self, Tensor other, Scalar p=2) -> Tensor", autocast={"npu": "float32"}, out=False)
+def _dist_grad(g: Tensor, self: Tensor, other: Tensor, p: float, result: Tensor, needs: tuple[bool, ...]) -> tuple[Any, ...]:
+    slope = _norm_grad(g, self - other, p, None, False, result)
+    return slope if needs[0] else None, -slope if needs[1] else None
+
+
+@composite("dist(Tensor self, Tensor other, Scalar p=2) -> Tensor", autocast={"npu": "float32"}, out=False, node=True,
+           grad={"self, other": lambda g, self, other, p, result, needs: _dist_grad(g, self, other, p, result, needs)})
 def _dist(self: Tensor, other: Tensor, p: float) -> Tensor:
     """The p-norm of self - other."""
     common = ops.result_type(self, other)
@@ -470,7 +476,17 @@ def _renorm_rule(self: Tensor, p: float, dim: int, maxnorm: float) -> Spec:
     return self.shape, self.dtype
 
 
-@composite("renorm(Tensor self, Scalar p, int dim, Scalar maxnorm) -> Tensor", autocast={"npu": "float32"},
+def _renorm_grad(g: Tensor, self: Tensor, p: float, dim: int, maxnorm: float) -> Tensor:
+    others = tuple(d for d in range(self.dim()) if d != wrap(dim, self.dim()))
+    norm = ops.linalg_vector_norm(self, p, others, True)
+    along = (conj(self) * g).sum(others, True)
+    along = _norm_grad(along.real if along.is_complex() else along, self, p, others, True, norm)
+    shrunk = maxnorm / (norm + 1e-7)
+    return ops.where(norm > maxnorm, shrunk * g - shrunk / (norm + 1e-7) * along, g).to(self.dtype)
+
+
+@composite("renorm(Tensor self, Scalar p, int dim, Scalar maxnorm) -> Tensor", autocast={"npu": "float32"}, node=True,
+           grad={"self": lambda g, self, p, dim, maxnorm: _renorm_grad(g, self, p, dim, maxnorm)},
            inplace="method", rule=_renorm_rule, lacks="complex32",
            npu="aclnnRenorm(self, p, dim, maxnorm, out)", out="exact")
 def _renorm(self: Tensor, p: float, dim: int, maxnorm: float) -> Tensor:

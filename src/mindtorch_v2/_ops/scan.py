@@ -105,8 +105,8 @@ for _name, _camel in (("cummax", "Cummax"), ("cummin", "Cummin")):
     op(f"{_name}(Tensor self, int dim) -> (Tensor values, Tensor indices)",
        batch=batching.dims, rule=_extreme_rule(_name), out=_SCALAR_TYPE,
        npu=f"aclnn{_camel}(self, dim, values, indices)",
-       grad={"self": lambda g, self_shape, dim, result1:
-             g.clone() if not self_shape else g.new_zeros(self_shape).scatter_add(dim, result1, g)})
+       grad={"self": lambda g, self, dim, result1:
+             g.clone() if not self.dim() else g.new_zeros(self.shape).scatter_add(dim, result1, g)})
 
 
 # ---- neighbours --------------------------------------------------------------------------------------------------

@@ -37,12 +37,12 @@ def _wide(name: str, x: Tensor) -> Tensor:
 # ---- one input -----------------------------------------------------------------------------------
 for _name, _grad in (
     ("i0e", lambda g, self, result: g * (ops.special_i1e(self) - self.sgn() * result)),
-    ("i1", lambda g, self: g * _limit(_wide("i1", self), 0.5, lambda x: ops.i0(x) - ops.special_i1(x) / x)),
-    ("i1e", lambda g, self: g * _limit(_wide("i1e", self), 0.5, lambda x: ops.special_i0e(x) - ops.special_i1e(x)
+    ("i1", lambda g, self, result: g * _limit(_wide("i1", self), 0.5, lambda x: ops.i0(x) - ops.special_i1(x) / x)),
+    ("i1e", lambda g, self, result: g * _limit(_wide("i1e", self), 0.5, lambda x: ops.special_i0e(x) - ops.special_i1e(x)
                                        * (x.sgn() + x.reciprocal()))),
     ("entr", lambda g, self: g * (-1 - self.log())),
     ("ndtri", lambda g, result: g * math.sqrt(2 * math.pi) * (result.square() / 2).exp()),
-    ("log_ndtr", lambda g, self: g / ops.special_erfcx(self * -math.sqrt(0.5)) * math.sqrt(2 / math.pi)),
+    ("log_ndtr", lambda g, self, result: g / ops.special_erfcx(self * -math.sqrt(0.5)) * math.sqrt(2 / math.pi)),
     ("erfcx", lambda g, self, result: g * (2 * self * result - 2 / math.sqrt(math.pi))),
 ):
     op(f"special_{_name}(Tensor self) -> Tensor", rule=unary_float, variants="special", inplace=False, numbers=False,
@@ -104,7 +104,8 @@ op("polygamma.method(Tensor self, int n) -> Tensor", body=lambda self, n: _polyg
 op("polygamma(int n, Tensor self) -> Tensor", body=_polygamma, doc=_polygamma.__doc__)
 
 
-@composite("mvlgamma(Tensor self, int p) -> Tensor", inplace="method")
+@composite("mvlgamma(Tensor self, int p) -> Tensor", inplace="method", node=True,
+           grad={"self": lambda g, self, p: g * (self.unsqueeze(-1) + _half_steps(self, p)).digamma().sum(-1)})
 def _mvlgamma(self: Tensor, p: int) -> Tensor:
     """The logarithm of the multivariate gamma function."""
     if p < 1:
@@ -112,8 +113,11 @@ def _mvlgamma(self: Tensor, p: int) -> Tensor:
     if self.dtype._name == "bool":
         raise RuntimeError("The input tensor may not be a boolean tensor.")
     x = self if self.is_floating_point() else self.to(ops.result_type(self, 1.0))
-    shifts = ops.arange(0, -p, -1, dtype=x.dtype, device=x.device) / 2
-    return (x.unsqueeze(-1) + shifts).lgamma().sum(-1) + p * (p - 1) / 4 * math.log(math.pi)
+    return (x.unsqueeze(-1) + _half_steps(x, p)).lgamma().sum(-1) + p * (p - 1) / 4 * math.log(math.pi)
+
+
+def _half_steps(x: Tensor, p: int) -> Tensor:
+    return ops.arange(0, -p, -1, dtype=x.dtype, device=x.device) / 2
 
 
 # ---- polynomials: (x, n) -------------------------------------------------------------------------

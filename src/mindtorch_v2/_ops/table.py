@@ -38,7 +38,7 @@ _NODES = {                             # where torch counts otherwise than by th
     "random_": "RandomBackward2", "random_.from": "RandomBackward0",
     "nll_loss_forward": "NllLossBackward0", "nll_loss2d_forward": "NllLoss2DBackward0", "_cross_entropy": "NllLossBackward0",
     "_clamp_number": "ClampBackward1", "_clamp_tensor": "ClampBackward0", "_clamp_min_tensor": "ClampMinBackward1",
-    "_clamp_max_tensor": "ClampMaxBackward1", "_square": "PowBackward0", "_div_trunc": "DivBackward1", "_div_floor": "DivBackward1",
+    "_clamp_max_tensor": "ClampMaxBackward1", "_square": "PowBackward0", "_div_trunc": "DivBackward2", "_div_floor": "DivBackward2",
     "_index_put_list_": "IndexPutBackward0", "_bag": "EmbeddingBagBackward0", "_smooth_l1": "SmoothL1LossBackward0",
     "_bce": "BinaryCrossEntropyBackward0", "_bce_logits": "BinaryCrossEntropyWithLogitsBackward0", "relu6": "HardtanhBackward0",
     "_attention": "ScaledDotProductFlashAttentionForCpuBackward0",
@@ -107,7 +107,7 @@ def op(schema: str, *, rule: Any = None, kernel: str | Callable[..., Any] | None
        refuses: Mapping[str, str | Exception] | None = None, lacks: str = "", variants: str = "function, method",
        namespace: str = "torch",
        format: str | None = None, doc: str | None = None, whole: bool | str = False, writes: str = "", node: bool = False,
-       several: Callable[[Any], str] | None = None) -> Any:
+       several: Callable[[Any], str] | None = None, keeps: bool = False) -> Any:
     """One row: an op (or a further overload of one) from its schema, rule, kernel and gradient.
 
     kernel: the library's name for it where that is not the op's, or a function for all devices: of (outs, args), and of
@@ -131,6 +131,7 @@ def op(schema: str, *, rule: Any = None, kernel: str | Callable[..., Any] | None
     which the history of the parts gives.
     writes: the tensors besides self that the kernel changes ("running_mean running_var").
     several: what torch calls a node, where the row is several ops there.
+    keeps: the first argument may change before backward, for torch computes something else of it and saves that.
     node: a composite's formulas are its history, also where its parts compute it; its body gives new tensors.
     numbers: whether numbers may stand for tensors: True, "other": but not for the first, "all": for all at once."""
     # grad=None: recorded, and backward refuses; grad={}: the results have no history, as in torch; {"target": "name"}: refused
@@ -155,7 +156,7 @@ def op(schema: str, *, rule: Any = None, kernel: str | Callable[..., Any] | None
         npu=npu, namespace=namespace,
         returns_class=None if namespace.startswith("npu") else returns_class(parsed.name, parsed.returns),
         written_class=None if namespace.startswith("npu") or out is False else returns_class(parsed.name, parsed.returns, True),
-        node_name=_node_name(parsed.name, parsed.overload, grad), several=several,
+        node_name=_node_name(parsed.name, parsed.overload, grad), several=several, keeps=keeps,
         out=out, guard=guard, batching=batch, forward=forward,
         refuses=dict(refuses) if refuses else None,
         description=_DESCRIPTION, format=format, writes=writes, node=node,

@@ -15,8 +15,9 @@ def _tuple(tensors: Any) -> tuple:
     return (tensors,) if isinstance(tensors, (TensorBase, GradientEdge)) else tuple(tensors)
 
 
-def _gradients(grads: Any) -> tuple | None:
-    return None if grads is None else _tuple(grads)
+def _gradients(grads: Any, count: int) -> tuple | None:
+    """The gradients of `count` outputs; what is given beyond is ignored, as in torch."""
+    return None if grads is None else _tuple(grads)[:count]
 
 
 def backward(tensors: Any, grad_tensors: Any = None, retain_graph: bool | None = None, create_graph: bool = False,
@@ -33,7 +34,8 @@ def backward(tensors: Any, grad_tensors: Any = None, retain_graph: bool | None =
         inputs = _tuple(inputs)
         if not inputs:
             raise RuntimeError("`inputs` argument to `backward()` cannot be empty.")
-    _C._run_backward(_tuple(tensors), _gradients(grad_tensors), create_graph if retain_graph is None else retain_graph,
+    tensors = _tuple(tensors)
+    _C._run_backward(tensors, _gradients(grad_tensors, len(tensors)), create_graph if retain_graph is None else retain_graph,
                      create_graph, inputs, True, True)
 
 
@@ -56,8 +58,9 @@ def grad(outputs: Any, inputs: Any, grad_outputs: Any = None, retain_graph: bool
     if is_grads_batched:
         found = _batched(outputs, inputs, grad_outputs, create_graph, bool(allow_unused or materialize_grads))
         return _materialized(found, inputs) if materialize_grads else found
-    found = _C._run_backward(outputs, _gradients(grad_outputs), create_graph if retain_graph is None else retain_graph,
-                             create_graph, inputs, False, bool(allow_unused or materialize_grads))
+    found = _C._run_backward(outputs, _gradients(grad_outputs, len(outputs)),
+                             create_graph if retain_graph is None else retain_graph, create_graph, inputs, False,
+                             bool(allow_unused or materialize_grads))
     return _materialized(found, inputs) if materialize_grads else found
 
 
@@ -74,6 +77,7 @@ def _batched(outputs: tuple, inputs: tuple, grad_outputs: Any, create_graph: boo
     for i, (g, x) in enumerate(zip(given, outputs)):
         shape, sample = _calculate_shape(x, g, True)
         if tuple(shape) != tuple(sample):
+            sample = _calculate_shape(x, g[0], True)[1]      # torch's message drops one dim more
             raise RuntimeError(
                 "If `is_grads_batched=True`, we interpret the first dimension of each grad_output as the batch dimension. The "
                 "sizes of the remaining dimensions are expected to match the shape of corresponding output, but a mismatch was "

@@ -26,6 +26,11 @@ def _no_forward_out(op: Any) -> NotImplementedError:
                                "function")
 
 
+def _any_recorded(out: Any, slots: tuple) -> bool:
+    """Whether a history would be written to out=, which is refused before its tangent is."""
+    return any(isinstance(x, TensorBase) and x.requires_grad for x in (*(out if type(out) is tuple else (out,)), *slots))
+
+
 def not_implemented(name: str) -> NotImplementedError:
     """torch's error where an op has no forward derivative."""
     return NotImplementedError(f"Trying to use forward AD with {name} that does not support it because it has not been implemented "
@@ -75,8 +80,10 @@ class Forward(Level):
 
     # ---- the layer
     def interpose(self, op: Any, row: Any, slots: tuple, out: Any) -> Any:
-        if not self.follows:
+        if not self.follows or not self.of_a_function and _C._is_inference_mode():
             return NotImplemented
+        if out is not None and _C._is_grad_enabled() and _any_recorded(out, slots):
+            return NotImplemented                # refused below, for its history
         if any(self.tangent(x) is not None for x in (out if type(out) is tuple else (out,))):
             raise _no_forward_out(op)
         tangents = [tuple(self.tangent(t) for t in s) if type(s) is tuple else self.tangent(s) for s in slots]
@@ -448,9 +455,9 @@ def enter_dual_level() -> int:
 def exit_dual_level(*, level: int | None = None) -> None:
     """Closes the level; all tangents go."""
     layer = _opened()
-    if layer is None:
+    if layer is None and level is None:
         raise RuntimeError("Dual level must be a positive number.")
-    if level not in (None, 0):
+    if layer is None or level not in (None, 0):
         raise RuntimeError("Trying to exit a forward AD level that was not the last one that was created. This is not "
                            "supported.")
     _C._pop_transform(layer.before)
@@ -489,7 +496,8 @@ def make_dual(tensor: Any, tangent: Any, *, level: int | None = None) -> Any:
     if layer.tangent(tangent) is not None:
         raise RuntimeError("Setting a forward grad that itself has a forward gradient at the same level0 is not supported.")
     made = tensor.view_as(tensor)
-    layer.note(made, _laid_out_as(tensor, tangent))
+    if not _C._is_inference_mode():              # in which nothing has a tangent
+        layer.note(made, _laid_out_as(tensor, tangent))
     return made
 
 
@@ -528,7 +536,7 @@ def unpack_dual(tensor: Any, *, level: int | None = None) -> UnpackedDualTensor:
     layer = _opened()
     if layer is not None and not isinstance(tensor, TensorBase):
         raise TypeError(f"_unpack_dual(): argument 'dual' (position 1) must be Tensor, not {type(tensor).__name__}")
-    tangent = None if layer is None else layer.tangent(tensor)
+    tangent = None if layer is None or _C._is_inference_mode() else layer.tangent(tensor)
     if layer is None or tangent is None:
         return UnpackedDualTensor(tensor, None)
     return UnpackedDualTensor(without(layer, tensor), tangent)

@@ -279,6 +279,8 @@ class Function(FunctionCtx, metaclass=FunctionMeta):
             bound = inspect.signature(cls.forward).bind(*args, **kwargs)     # setup_context gets the defaults too
             bound.apply_defaults()
             args, kwargs = bound.args, bound.kwargs
+        elif kwargs:
+            args, kwargs = _in_order(cls.forward, args, kwargs), {}
         layers = _C._transforms()
         if layers:
             answer = cls._call_layers(layers, args, kwargs)
@@ -396,6 +398,8 @@ def _finish(node: Any, args: tuple, outputs: tuple, recorded: bool) -> tuple:
         finished.append(out)
     if recorded:
         node._shapes = [(tuple(o.shape), o.dtype, o.device) if isinstance(o, TensorBase) else None for o in finished]
+        if not isinstance(node.to_save, (tuple, type(None))):
+            raise RuntimeError("autograd internal error: to_save attribute is expected to be a tuple but is ")
         node.to_save = tuple(_same(t, outputs, finished) for t in node.to_save or ())
         node._keep(tuple(finished))
     return tuple(finished)
@@ -444,6 +448,24 @@ class InplaceFunction(Function):
     def __init__(self, inplace: bool = False) -> None:
         super().__init__()
         self.inplace = inplace
+
+
+def _in_order(forward: Any, args: tuple, kwargs: dict[str, Any]) -> tuple:
+    """Arguments of forward(ctx, ...) with those that were given by name in their places; as in torch, up to the last of them
+    all must be given, and there are none by name alone."""
+    code = inspect.unwrap(forward).__code__
+    names = code.co_varnames[1:code.co_argcount]
+    for name in kwargs:
+        if name not in names:
+            raise TypeError(f"forward() got an unexpected keyword argument '{name}'")
+        if name in names[:len(args)]:
+            raise TypeError(f"forward() got multiple values for argument '{name}'")
+    bound = list(args)
+    for i, name in enumerate(names[len(args):1 + max(map(names.index, kwargs))], len(args)):
+        if name not in kwargs:
+            raise TypeError(f"forward() missing required argument: '{name}' (position {i})")
+        bound.append(kwargs[name])
+    return tuple(bound)
 
 
 def _is_setup_context_defined(fn: Any) -> bool:

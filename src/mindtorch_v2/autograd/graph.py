@@ -123,12 +123,21 @@ class GradientEdge(NamedTuple):
     ownership_token: Any = None
 
 
+def _get_grad_fn_or_grad_acc(tensor: Any) -> Any:
+    """The node that a tensor's gradient goes to."""
+    if isinstance(tensor, GradientEdge):
+        return tensor.node
+    if not tensor.requires_grad:
+        raise AssertionError("Expected gradient function to be set")
+    node = tensor.grad_fn
+    return _C._core._accumulator(tensor) if node is None else node
+
+
 def get_gradient_edge(tensor: Any) -> GradientEdge:
     """The edge of a tensor, which keeps the graph alive but not the tensor."""
     if not tensor.requires_grad:
         raise RuntimeError("It is not possible to get the gradient edge for a Tensor that does not require gradients")
-    node = tensor.grad_fn
-    return GradientEdge(_C._core._accumulator(tensor) if node is None else node, tensor.output_nr)
+    return GradientEdge(_get_grad_fn_or_grad_acc(tensor), tensor.output_nr)
 
 
 @contextlib.contextmanager

@@ -222,7 +222,7 @@ class LBFGS(Optimizer):
             previous = state["prev_loss"] = loss
             t = lr
             if state["n_iter"] == 1:
-                t = min(1.0, 1.0 / grad.abs().sum().item()) * lr
+                t = min(1.0, 1.0 / grad.abs().sum()) * lr        # a tensor, where it is the smaller one
             slope = grad.dot(d).item()
             if slope > -tolerance:
                 break
