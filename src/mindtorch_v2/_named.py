@@ -60,6 +60,8 @@ def _make(path: str, name: str) -> Any:
     if name in row.classes:
         bases = (RuntimeError,) if name.endswith(("Error", "Exception")) else ()
         return _facade.absent(f"torch.{path}.{name}", row.why, *bases)
+    if f"{path}.{name}" in _table():
+        return import_module(f"{_package()}.{path}.{name}")
     for place in row.elsewhere:
         found = getattr(import_module(f"{_package()}.{place}"), name, None)
         if found is not None:

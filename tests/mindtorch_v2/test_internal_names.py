@@ -534,3 +534,11 @@ def test_a_folder_without_the_helpers_is_no_reason_to_look_elsewhere(tmp_path: P
     done = subprocess.run([sys.executable, "-m", "mindtorch_v2", "-c", "import torch.testing._internal"], env=environ,
                           capture_output=True, text=True, timeout=100)
     assert done.returncode == 1 and "No module named 'torch.testing._internal'" in done.stderr, done.stderr[-3000:]
+
+
+def test_modules_by_name_only_have_those_below_them() -> None:
+    """PyTorch's list of modules for tests asks for torch.ao.nn.qat.modules, which it does not import."""
+    code = ("import torch\nassert torch.ao.nn.qat.modules.__name__ == 'torch.ao.nn.qat.modules'\n"
+            "from torch.testing._internal.common_modules import module_db\nassert len(module_db) > 100")
+    done = subprocess.run([sys.executable, "-m", "mindtorch_v2", "-c", code], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-3000:]
