@@ -122,7 +122,11 @@ def test_memory_and_classes(line: str) -> None:
     "torch.addr(torch.ones(2, 2), torch.ones(2), torch.ones(2), alpha=True)", "torch.addr(torch.ones(2, 2), torch.ones(2), torch.ones(2), beta=2.5)",
     "torch.linalg.eigvals(torch.tensor([[float('inf'), 1], [1, 1]])).isnan()", "torch.linalg.eig(torch.tensor([[float('inf'), 1], [1, 1]]))",
     "made = torch.lu(torch.eye(2), get_infos=True)\ntype(made).__name__, made.LU, made.pivots, made.info",
-    "torch.istft(torch.ones(3, 4), 4)", "torch.stft(torch.ones(10), 4, window=torch.ones(4).cfloat(), onesided=True)"])
+    "torch.normal(1, 2)", "torch.unique(torch.tensor(1), dim=0)", "torch.unique_consecutive(torch.tensor(1), dim=0)",
+    "torch.lu_unpack(torch.ones(2), torch.tensor([1, 2], dtype=torch.int))", "torch.addmv(torch.ones(2, 2), torch.ones(2, 3), torch.ones(3))",
+    "torch.addmv(torch.ones(2, 3), torch.ones(3), torch.ones(3))", "torch.gradient(torch.ones(3), spacing=(torch.ones(3, 3),))",
+    "torch.linalg.vector_norm(torch.ones(2, 3), 1j)", "torch.linalg.norm(torch.ones(2, 3), out=torch.empty(()).double())",
+    "torch.linalg.norm(torch.ones(2, 3), 'fro', out=torch.empty(()).half())", "torch.istft(torch.ones(3, 4), 4)", "torch.stft(torch.ones(10), 4, window=torch.ones(4).cfloat(), onesided=True)"])
 def test_products_and_factors(line: str) -> None:
     check_lines(line, message=True)
 

@@ -121,7 +121,10 @@ def gradient(input: Tensor, *, spacing: Any = 1, dim: int | tuple[int, ...] | No
     for d, s in zip(dims, spacings):
         if input.size(d) < edge_order + 1:
             raise RuntimeError("torch.gradient expected each dimension size to be at least edge_order+1")
-        if hasattr(s, "dtype") and s.dim() and (s.dim() != 1 or s.numel() != input.size(d)):
+        if hasattr(s, "dtype") and s.dim() > 1:
+            raise RuntimeError("torch.gradient expected each element of spacing to have one dimension, but got an element with "
+                               f"{s.dim()} dimensions!")
+        if hasattr(s, "dtype") and s.dim() and s.numel() != input.size(d):
             raise RuntimeError("torch.gradient expected each element of spacing to have one dimension, "
                                f"but expected {input.size(d)} points, got a tensor of shape {list(s.shape)}")
     return tuple(_differences(input, d, s if not hasattr(s, "dim") or s.dim() else s.item(), edge_order)

@@ -379,7 +379,8 @@ def _lu(A: Tensor, pivot: bool) -> tuple[Tensor, Tensor, Tensor]:
 def _lu_unpack(LU_data: Tensor, LU_pivots: Tensor, unpack_data: bool,
                unpack_pivots: bool) -> tuple[Tensor, Tensor, Tensor]:
     """P, L and U from what lu_factor gives."""
-    check_matrix(LU_data, "torch.lu_unpack", "LU_data")
+    if LU_data.dim() < 2:
+        raise RuntimeError(f"torch.lu_unpack: Expected tensor with 2 or more dimensions. Got size: {list(LU_data.shape)} instead")
     if unpack_pivots and LU_pivots.dtype != INT32:
         raise RuntimeError("torch.lu_unpack: LU_pivots is expected to be a contiguous tensor of torch.int32 dtype.\n"
                            "Note: this function is intended to be used with the output produced by "

@@ -191,6 +191,8 @@ def _scaled(name: str) -> Callable[..., Any]:
             _two_vectors(a, b)
         if name in _DTYPES_DIFFER:
             _same_dtype(name, self, a, b)
+        if name == "addmv" and (self.dim() > 1 or a.dim() != 2 or b.dim() != 1):
+            raise RuntimeError(f"vector + matrix @ vector expected, got {self.dim()}, {a.dim()}, {b.dim()}")
         shape = product(a, b)
         if name == "addmv" and self.dim() == 1 and self.size(0) not in (1, *shape):
             raise RuntimeError(f"size mismatch, got input ({self.size(0)}), mat ({a.size(0)}x{a.size(1)}), vec ({b.size(0)})")

@@ -44,7 +44,7 @@ def _norm(self: Tensor, ord: float | None, dim: Sequence[int] | None, keepdim: b
 
 
 op("linalg_norm(Tensor self, any? ord=None, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor",
-   body=_norm, variants="linalg", doc=_norm.__doc__)
+   body=_norm, variants="linalg", doc=_norm.__doc__, out="linalg.norm expected out tensor dtype {result} but got: {out}")
 
 
 @composite("linalg_matrix_norm(Tensor self, any? ord='fro', int[] dim=[-2, -1], bool keepdim=False, *, "

@@ -8,7 +8,7 @@ from typing import Any
 
 from mindtorch_v2 import _C
 from mindtorch_v2._dtype import finfo
-from mindtorch_v2._ops import batching, forward
+from mindtorch_v2._ops import batching, call_errors, forward
 from mindtorch_v2._ops.create import finish
 from mindtorch_v2._ops.table import Spec, composite, op, ops, publish_plain
 from mindtorch_v2._shape import broadcast
@@ -318,6 +318,8 @@ op("_randperm_(Tensor(a!) self, SymInt n, *, Generator? generator=None) -> Tenso
 
 def _normal(mean: Any, std: Any, generator: _C.GeneratorBase | None) -> Tensor:
     """Normal numbers with the given means and standard deviations, tensors or numbers."""
+    if not hasattr(mean, "dtype") and not hasattr(std, "dtype"):
+        raise call_errors.call_error(_NORMAL, (mean, std), {}, False)
     if hasattr(std, "dtype"):
         if std.is_complex():
             raise RuntimeError("normal expects standard deviation to be non-complex")

@@ -371,6 +371,8 @@ def _norm_rule(self: Tensor, ord: float, dim: int | Sequence[int] | None, keepdi
     if not is_float(self.dtype):
         raise RuntimeError("linalg.vector_norm: Expected a floating point or complex tensor as input. Got "
                            f"{word(self.dtype)}")
+    if isinstance(ord, complex):
+        raise RuntimeError("linalg.vector_norm: Expected a non-complex scalar as the order of norm.")
     if not is_float(kept):
         raise RuntimeError(f"linalg.vector_norm: dtype should be floating point or complex, but got {word(kept)}")
     if dtype is not None and self.is_complex() and not dtype.is_complex:

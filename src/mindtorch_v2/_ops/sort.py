@@ -173,9 +173,15 @@ def _unique_consecutive(self: Tensor, return_inverse: bool, return_counts: bool,
     elif _has_slices(self):
         found = ops._unique_slices(self.detach(), wrap(dim, self.dim()), True)
     else:
+        _check_dims(self, dim)
         rows = _slices(self.detach(), dim)
         found = _runs(self.detach(), dim, rows, None)
     return _wanted(found, return_inverse, return_counts)
+
+
+def _check_dims(self: Tensor, dim: int) -> None:
+    if not self.dim():
+        raise IndexError(f"Dimension specified as {dim} but tensor has no dimensions")
 
 
 def _has_slices(self: Tensor) -> bool:
@@ -218,6 +224,7 @@ def _unique_dim(self: Tensor, dim: int, sorted: bool, return_inverse: bool,
     """The distinct slices along dim, in lexicographic order."""
     if _has_slices(self):
         return ops._unique_slices(self.detach(), wrap(dim, self.dim()), False)
+    _check_dims(self, dim)
     rows = _slices(self, dim)
     order = ops._order_rows(rows) if rows.numel() else ops.arange(rows.size(0), device=self.device)
     return _runs(self, dim, rows.index_select(0, order), order)
