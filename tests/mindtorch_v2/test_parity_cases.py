@@ -55,6 +55,10 @@ x.index_put([], torch.ones(3))
 torch._C._nn.adaptive_avg_pool2d(torch.ones(2, 3, 3), [3])
 torch._C._nn.adaptive_avg_pool3d(torch.ones(1, 2, 3, 3), [3])
 torch._C._nn.adaptive_avg_pool2d(torch.ones(2, 3, 3), 3)
+torch.clamp_min(1, torch.ones(3))
+torch.clamp(1, torch.ones(3))
+torch.max_pool1d_with_indices(torch.tensor(1.), [2])
+torch.max_pool1d_with_indices(torch.ones(2, 2, 2, 2), [2])
 torch.zeros(0, 3).bernoulli_(torch.ones(5, 3))
 torch.zeros(0).bernoulli_(torch.ones(2, 0))
 torch.zeros(3).bernoulli_(torch.ones(2, 3))
@@ -423,3 +427,27 @@ class Sub(torch.Tensor):
     def __torch_function__(cls, func, types, args=(), kwargs=None):
         return func.__name__, func is torch.Tensor.where or repr(func)
 torch.ones(2).as_subclass(Sub).where(torch.tensor([True, False]), 3)""")
+
+
+# ---- the outer product of any dtypes ---------------------------------------------------------------------------------------
+KINDS = ("bool", "int8", "int64", "bfloat16", "float32", "complex64")
+
+
+@pytest.mark.parametrize("vec2", KINDS)
+@pytest.mark.parametrize("vec1", KINDS)
+@pytest.mark.parametrize("self", KINDS)
+def test_addr_promotes(self: str, vec1: str, vec2: str) -> None:
+    for line in ("addr(x, v, w)", "addr(x[0, 0], v, w)", "addr(x, v, w, beta=2, alpha=3)", "addr(x, v, w, beta=0.5)",
+                 "addr(x, v, w, alpha=True)", "addr(x, v, w, out=torch.empty(2, 3))"):
+        twin.check_lines(f"""
+x, v = torch.arange(6).reshape(2, 3).sub(2).to(torch.{self}), torch.tensor([-1, 2]).to(torch.{vec1})
+w = torch.tensor([1, 0, 3]).to(torch.{vec2})
+torch.{line}""", message="out" not in line)
+
+
+@twin.twin
+def test_addr_gives_each_its_gradient(t):
+    x, v, w = t.ones(3, requires_grad=True), t.ones(2, dtype=t.float64, requires_grad=True), t.arange(3).double()
+    result = t.addr(x, v, w, beta=2, alpha=3)
+    result.sum().backward()
+    return result, x.grad, v.grad

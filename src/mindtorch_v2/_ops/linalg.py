@@ -244,12 +244,27 @@ op("addmv(Tensor self, Tensor mat, Tensor vec, *, Scalar beta=1, Scalar alpha=1)
    inplace=True, npu="aclnnAddmv(self, mat, vec, alpha, beta, out, 0)",
    grad={"self": lambda g, beta: _times(g, beta), "mat": lambda g, vec, alpha: _times(g.unsqueeze(1) * conj(vec), alpha),
          "vec": lambda g, mat, alpha: _times(ops.mv(_t(mat), g), alpha)})
-op("addr(Tensor self, Tensor vec1, Tensor vec2, *, Scalar beta=1, Scalar alpha=1) -> Tensor", out="casts",
-   batch=batching.added_outer, autocast={"npu": "lower"},
-   rule=_scaled("addr"),
-   inplace=True, npu="aclnnAddr(self, vec1, vec2, beta, alpha, out)",
-   grad={"self": lambda g, beta: _times(g, beta), "vec1": lambda g, vec2, alpha: _times(ops.mv(g, conj(vec2)), alpha),
-         "vec2": lambda g, vec1, alpha: _times(ops.mv(g.t(), conj(vec1)), alpha)})
+_ADDR_GRAD: dict[str, Callable[..., Any] | str] = {
+    "self": lambda g, beta: _times(g, beta),
+    "vec1": lambda g, vec2, alpha: _times(ops.mv(g, conj(vec2)), alpha),
+    "vec2": lambda g, vec1, alpha: _times(ops.mv(g.t(), conj(vec1)), alpha)}
+op("_addr(Tensor self, Tensor vec1, Tensor vec2, *, Scalar beta=1, Scalar alpha=1) -> Tensor", variants="",
+   batch=batching.added_outer, rule=_scaled("addr"), kernel="addr", npu="aclnnAddr(self, vec1, vec2, beta, alpha, out)",
+   grad=_ADDR_GRAD)
+
+
+def _addr_rule(self: Tensor, vec1: Tensor, vec2: Tensor, beta: complex, alpha: complex) -> Spec | None:
+    return _scaled("addr")(self, vec1, vec2, beta, alpha) if self.dtype is vec1.dtype is vec2.dtype else None
+
+
+@composite("addr(Tensor self, Tensor vec1, Tensor vec2, *, Scalar beta=1, Scalar alpha=1) -> Tensor", out="casts",
+           batch=batching.added_outer, autocast={"npu": "lower"}, rule=_addr_rule, node=True, inplace=True,
+           npu="aclnnAddr(self, vec1, vec2, beta, alpha, out)", grad=_ADDR_GRAD)
+def _addr(self: Tensor, vec1: Tensor, vec2: Tensor, beta: complex, alpha: complex) -> Tensor:
+    """beta * self + alpha * vec1.outer(vec2), of the dtype that the three are promoted to."""
+    _two_vectors(vec1, vec2)
+    dtype = core.promote_types(self.dtype, core.promote_types(vec1.dtype, vec2.dtype))
+    return ops._addr(self.to(dtype), vec1.to(dtype), vec2.to(dtype), beta=beta, alpha=alpha)
 
 
 def _check_batches(batch1: Tensor, batch2: Tensor) -> None:

@@ -188,8 +188,8 @@ def _rank(self: Tensor, atol: Any, rtol: Any, hermitian: bool) -> Tensor:
 
 op("linalg_matrix_rank(Tensor self, *, Tensor? atol=None, Tensor? rtol=None, bool hermitian=False) -> Tensor",
    autocast={"cpu": "float32"},
-   variants="linalg", numbers=True, body=_rank, doc="The number of singular values above the tolerance.")
-op("linalg_matrix_rank.tol(Tensor self, Tensor tol, bool hermitian=False) -> Tensor", variants="linalg", numbers=True,
+   variants="linalg", numbers="other", body=_rank, doc="The number of singular values above the tolerance.")
+op("linalg_matrix_rank.tol(Tensor self, Tensor tol, bool hermitian=False) -> Tensor", variants="linalg", numbers="other",
    body=lambda self, tol, hermitian: _rank(self, tol, 0.0, hermitian))
 
 
@@ -225,7 +225,7 @@ def _pinv_grad(g: Tensor, A: Tensor, P: Tensor) -> Tensor:
 
 op("_linalg_pinv(Tensor self, Tensor atol, Tensor rtol, bool hermitian) -> Tensor",
    batch=batching.leading, rule=_pinv_rule, kernel=_pinv_kernel,
-   variants="", numbers=True, grad={"self": lambda g, self, result: _pinv_grad(g, self, result)})
+   variants="", numbers="other", grad={"self": lambda g, self, result: _pinv_grad(g, self, result)})
 
 def _pinv(self: Tensor, atol: float | None, rtol: Tensor | float | None, hermitian: bool) -> Tensor:
     if self.dim() < 2 or not is_float(self.dtype) or self.dtype.itemsize == 2:
@@ -239,9 +239,9 @@ def _pinv(self: Tensor, atol: float | None, rtol: Tensor | float | None, hermiti
 
 
 op("linalg_pinv(Tensor self, *, Tensor? atol=None, Tensor? rtol=None, bool hermitian=False) -> Tensor",
-   variants="linalg", numbers=True, body=_pinv, out=casts("linalg.pinv"),
+   variants="linalg", numbers="other", body=_pinv, out=casts("linalg.pinv"),
    doc="The pseudo-inverse: small singular values count as zero.")
-op("linalg_pinv.rcond(Tensor self, Tensor rcond, bool hermitian=False) -> Tensor", variants="linalg", numbers=True,
+op("linalg_pinv.rcond(Tensor self, Tensor rcond, bool hermitian=False) -> Tensor", variants="linalg", numbers="other",
    out=casts("linalg.pinv"), body=lambda self, rcond, hermitian: _pinv(self, 0.0, rcond, hermitian))
 
 

@@ -154,11 +154,18 @@ def _as_plane(value: Any, other: int) -> list[int]:
     return [other, *value] if value else value
 
 
+def _check_line(name: str, self: Tensor) -> None:
+    if self.dim() not in (2, 3):
+        raise RuntimeError(f"Expected 2 to 3 dimensions, but got {self.dim()}-dimensional tensor for argument #1 'self' "
+                           f"(while checking arguments for {name})")
+
+
 @composite(f"max_pool1d_with_indices(Tensor self, {_WINDOW1}) -> (Tensor, Tensor)", out=False, variants="function")
 def _max_pool1d_with_indices(self: Tensor, kernel_size: int | Sequence[int], stride: int | Sequence[int],
                              padding: int | tuple[int, ...], dilation: int | tuple[int, ...],
                              ceil_mode: bool) -> tuple[Tensor, Tensor]:
     """The largest item of every window, and where it stands."""
+    _check_line("max_pool1d", self)
     out, indices = ops.max_pool2d_with_indices(self.unsqueeze(-2), _as_plane(kernel_size, 1), _as_plane(stride, 1),
                                                _as_plane(padding, 0), _as_plane(dilation, 1), ceil_mode)
     return out.squeeze(-2), indices.squeeze(-2)
@@ -219,9 +226,7 @@ for _n, _extra, _slope, _back in _AVERAGES:
 def _avg_pool1d(self: Tensor, kernel_size: int | tuple[int, ...], stride: int | tuple[int, ...],
                 padding: int | tuple[int, ...], ceil_mode: bool, count_include_pad: bool) -> Tensor:
     """The mean of every window."""
-    if self.dim() not in (2, 3):
-        raise RuntimeError(f"Expected 2 to 3 dimensions, but got {self.dim()}-dimensional tensor for argument #1 'self' "
-                           "(while checking arguments for avg_pool1d)")
+    _check_line("avg_pool1d", self)
     return ops.avg_pool2d(self.unsqueeze(-2), _as_plane(kernel_size, 1), _as_plane(stride, 1), _as_plane(padding, 0),
                           ceil_mode, count_include_pad).squeeze(-2)
 
@@ -239,9 +244,8 @@ def _adaptive_shape(name: str, self: Tensor, n: int, output_size: Any) -> tuple[
     if min(sizes) < 0:
         raise RuntimeError(f"{name}: elements of output_size must be greater than or equal to 0 but received "
                            f"{{{', '.join(map(str, sizes[:2]))}{f',{sizes[2]}' if n == 3 else ''}}}")
-    if self.dim() not in (n + 1, n + 2) and n == 1:
-        raise RuntimeError(f"Expected 2 to 3 dimensions, but got {self.dim()}-dimensional tensor for argument #1 'self' "
-                           f"(while checking arguments for {name})")
+    if n == 1:
+        _check_line(name, self)
     if self.dim() not in (n + 1, n + 2):
         told = f"{name}(): Expected {n + 1}D or {n + 2}D tensor, but got:" if "max" in name else \
             f"{name}(): Expected {n + 1}D or {n + 2}D tensor, but got"

@@ -466,7 +466,7 @@ for _name in ("add", "sub"):
     def _alpha_first(self: Tensor, alpha: complex, other: Tensor, _name: str = _name) -> Tensor:
         warn_overload(_name, "Tensor input, Number alpha, Tensor other", "Tensor input, Tensor other, *, Number alpha = 1")
         return getattr(ops, _name)(self, other, alpha=alpha)
-    op(f"{_name}.deprecated(Tensor self, Scalar alpha, Tensor other) -> Tensor", numbers=True, body=_alpha_first)
+    op(f"{_name}.deprecated(Tensor self, Scalar alpha, Tensor other) -> Tensor", numbers="other", body=_alpha_first)
 
 
 @composite("addcdiv.deprecated(Tensor self, Scalar value, Tensor tensor1, Tensor tensor2) -> Tensor")
@@ -531,17 +531,17 @@ def _clamp(self: Any, min: Any, max: Any) -> Tensor:
     return ops._clamp_tensor(self, min, max)
 
 
-op("clamp(Tensor self, Tensor? min=None, Tensor? max=None) -> Tensor", body=_clamp, numbers=True, inplace=True,
+op("clamp(Tensor self, Tensor? min=None, Tensor? max=None) -> Tensor", body=_clamp, numbers="other", inplace=True,
    doc=_clamp.__doc__)
 alias("clip", "clamp")
 
 
-@composite("clamp_min(Tensor self, Tensor min) -> Tensor", numbers=True, inplace=True)
+@composite("clamp_min(Tensor self, Tensor min) -> Tensor", numbers="other", inplace=True)
 def _clamp_min(self: Tensor | int, min: Tensor | float) -> Tensor:
     return _clamp(self, min, None)
 
 
-@composite("clamp_max(Tensor self, Tensor max) -> Tensor", numbers=True, inplace=True)
+@composite("clamp_max(Tensor self, Tensor max) -> Tensor", numbers="other", inplace=True)
 def _clamp_max(self: Tensor | int, max: Tensor | int) -> Tensor:
     return _clamp(self, None, max)
 
