@@ -174,6 +174,10 @@ def _rebuild_sparse_tensor(layout: Any, data: Any) -> Any:
     return _sparse_from(layout, parts, tuple(size), coalesced, later is None)
 
 
+class Misfit(UnpicklingError, RuntimeError):
+    """A tensor that no program could make: for PyTorch an error of the tensor, here one of the file as well."""
+
+
 def _sparse_from(layout: Any, parts: tuple[Any, ...], size: tuple[int, ...], coalesced: bool | None, check: bool) -> Any:
     try:
         if str(layout) == "torch.sparse_coo":
@@ -182,7 +186,7 @@ def _sparse_from(layout: Any, parts: tuple[Any, ...], size: tuple[int, ...], coa
         outer, plain, values = parts
         return torch.sparse_compressed_tensor(outer, plain, values, size, layout=layout, check_invariants=check)
     except RuntimeError as error:
-        raise UnpicklingError(f"the parts of a sparse tensor do not fit together: {shown(str(error))}") from error
+        raise Misfit(f"the parts of a sparse tensor do not fit together: {shown(str(error))}") from error
 
 
 def _rebuild_wrapper_subclass(kind: Any, dtype: Any, size: Any, stride: Any, offset: Any, layout: Any, device: Any,

@@ -21,6 +21,7 @@ import mindtorch_v2 as torch
 
 from ._rebuilding import (
     Listed,
+    Misfit,
     check_names,
     expect,
     listed_globals,
@@ -511,7 +512,8 @@ def unpickle(
     except UnpicklingError as error:
         place = f"{source.name}: {source.record}, byte {file.tell() - begin}"
         restricted = weights_only and restore is not _no_storage
-        raise UnpicklingError(f"{_why_refused(str(error)) if restricted else error} ({place})") from error.__cause__
+        kind = Misfit if isinstance(error, Misfit) else UnpicklingError
+        raise kind(f"{_why_refused(str(error)) if restricted else error} ({place})") from error.__cause__
     except RuntimeError as error:
         if type(error) is not RuntimeError:
             raise

@@ -41,6 +41,19 @@ from ._file_options import (  # noqa: F401
     skipping,
     storage_to_tensor_type,
 )
+from ._file_streams import (  # noqa: F401
+    _check_save_filelike,
+    _check_seekable,
+    _is_compressed_file,
+    _is_torchscript_zip,
+    _open_buffer_reader,
+    _open_buffer_writer,
+    _open_file,
+    _open_file_like,
+    _open_zipfile_reader,
+    _opener,
+    _should_read_directly,
+)
 from ._pickling import TensorPickler, location_tag
 from ._rebuilding import INT64_END, StorageType, _get_layout, deferred_sparse_checks, expect, shown  # noqa: F401
 from ._record_writer import RecordWriter
@@ -89,8 +102,7 @@ def save(
     """
     if not hasattr(pickle_module, "__name__"):
         raise AttributeError(f"'{type(pickle_module).__name__}' object has no attribute '__name__'")
-    if not isinstance(f, (str, os.PathLike)) and not hasattr(f, "write"):
-        raise AttributeError("expected 'f' to be string, path, or a file-like object with a 'write' attribute")
+    _check_save_filelike(f)
     if not _use_new_zipfile_serialization:
         _legacy_save(obj, f, pickle_module, pickle_protocol)
         return
@@ -190,6 +202,9 @@ def _restorer(map_location: MapLocation) -> Callable[[Any, str], Any]:
         return _to_device(storage, location) if placed is None else placed
 
     return restore
+
+
+_get_restore_location = _restorer
 
 
 # ---- loading: the files --------------------------------------------------------------------------

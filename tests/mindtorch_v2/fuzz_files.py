@@ -97,7 +97,7 @@ def run_one(data: bytes, index: int, path: str) -> str | None:
     try:
         check_result(mt.load(source, **how))
     except (pickle.UnpicklingError, RuntimeError) as error:
-        if type(error) not in (pickle.UnpicklingError, RuntimeError):
+        if type(error) not in (pickle.UnpicklingError, RuntimeError) and type(error).__name__ != "Misfit":
             return f"raised {type(error).__name__}: {str(error)[:200]}"
         place = path if source is path else "<BytesIO>"
         return hidden(error) if place in str(error) else f"the message names no file: {str(error)[:200]}"

@@ -36,10 +36,10 @@ FLOORS: dict[int, str] = {
 FLOORS[5] += " _custom_op fx export monitor sparse __future__"
 FLOORS[4] += " _nested"
 FLOORS[3] += " _nested_int"
-FLOORS[5] += " _library nested _dispatch _functorch _guards _inductor _refs _export _file_options _weights_only_unpickler _decomp package _core_names _linalg_utils _vmap_internals _file_records _record_writer"
+FLOORS[5] += " _library nested _dispatch _functorch _guards _inductor _refs _export _file_options _weights_only_unpickler _decomp package _core_names _linalg_utils _vmap_internals _file_streams _file_records _record_writer"
 FLOOR_OF = {name: floor for floor, names in FLOORS.items() for name in names.split()}
 # Files that count as one package although they lie side by side.
-ONE_PACKAGE = dict.fromkeys(("_pickling", "_unpickling", "_rebuilding", "_archive", "_file_options", "_file_records", "_record_writer", "_utils"),
+ONE_PACKAGE = dict.fromkeys(("_pickling", "_unpickling", "_rebuilding", "_archive", "_file_options", "_file_records", "_file_streams", "_record_writer", "_utils"),
                             "serialization")
 ONE_PACKAGE |= {"_vendor": "torch_version"}
 ONE_PACKAGE |= {"_storage": "_tensor", "_typed_storage": "_tensor", "_printing": "_tensor", "_offered_members": "_tensor",

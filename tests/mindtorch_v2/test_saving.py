@@ -20,6 +20,7 @@ from typing import Any
 
 import pytest
 import torch
+from twin import error, twin
 
 import mindtorch_v2 as mt
 
@@ -257,8 +258,9 @@ def test_sparse_tensors_of_files_whose_bytes_come_last(tmp_path: Path) -> None:
     indices = bytes(coo._indices().untyped_storage())    # storages lie in the order of their addresses; both tensors have these
     damaged = indices.replace(b"\1", b"\x09", 1)         # an index that the size does not have
     (tmp_path / "bad.pt").write_bytes(raw.replace(indices, damaged))
-    with pytest.raises(pickle.UnpicklingError, match="the parts of a sparse tensor do not fit together"):
-        mt.load(tmp_path / "bad.pt")
+    for kind in (pickle.UnpicklingError, RuntimeError):        # the second is PyTorch's
+        with pytest.raises(kind, match="the parts of a sparse tensor do not fit together: .*size is inconsistent with indices"):
+            mt.load(tmp_path / "bad.pt")
 
 
 def test_what_is_said_of_a_global_that_is_not_allowed() -> None:
@@ -286,3 +288,33 @@ def test_files_that_are_written_forward_only(zipped: bool, tmp_path: Path) -> No
     for lib in (mt, torch):
         with gzip.open(tmp_path / "x.gz", "rb") as file:
             assert lib.load(file)["w"].tolist() == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("weights_only", [True, False])
+def test_a_sparse_tensor_with_wrong_indices_is_a_runtime_error_too(weights_only: bool) -> None:
+    file = io.BytesIO()
+    torch.save(torch.sparse_coo_tensor(torch.tensor([[0, 5]]), torch.ones(2), (3,), check_invariants=False), file)
+    file.seek(0)
+    with pytest.raises(RuntimeError, match="size is inconsistent with indices: for dim 0, size is 3 but found index 5"):
+        mt.load(file, weights_only=weights_only)
+
+
+@twin
+def test_private_helpers_of_files(t, tmp_path):
+    s, path = t.serialization, tmp_path / f"{t.__name__}.pt"
+    t.save({"a": t.ones(2)}, path)
+    with s._open_file_like(path, "rb") as file:
+        facts = [s._check_seekable(file), s._should_read_directly(file), s._is_compressed_file(file), s._is_zipfile(file)]
+    closed = file.closed
+    buffer = io.BytesIO(b"ab")
+    with s._open_file_like(buffer, "r") as opened:
+        read = opened.read().decode()
+    with s._open_file_like(buffer, "w") as opened:
+        opened.write(b"c")
+    with s._open_zipfile_reader(str(path)) as archive:
+        script = s._is_torchscript_zip(archive)
+    packed = gzip.GzipFile(fileobj=io.BytesIO(), mode="wb")
+    return (facts, closed, read, opened is buffer, buffer.closed, script, s._is_compressed_file(packed), s._should_read_directly(packed),
+            s._should_read_directly(buffer), s._get_restore_location({"cpu": "meta"})(t.UntypedStorage(1), "cpu").device.type,
+            error(lambda: s._check_seekable(object())), error(lambda: s._open_file_like(3, "r")),
+            error(lambda: s._open_file_like(buffer, "q")), error(lambda: s._check_save_filelike(3)))
