@@ -18,7 +18,7 @@ from mindtorch_v2._offered_members import offer_members
 from mindtorch_v2._printing import tensor_repr
 from mindtorch_v2._shape import Size, walk_order
 from mindtorch_v2._tensor_pickling import _rebuild_from_type_v2 as _rebuild_from_type_v2
-from mindtorch_v2._tensor_pickling import reduce, set_old_state
+from mindtorch_v2._tensor_pickling import empty_beside, reduce, set_old_state
 from mindtorch_v2._typed_storage import NAMED_TYPES, TypedStorage, warn_of_removal
 
 
@@ -468,8 +468,7 @@ class Tensor(TensorMethods):
             data = self.detach().clone()
         else:
             storage = self.untyped_storage().__deepcopy__(memo)
-            data = _C._from_data([], self.dtype, False).set_(storage, self.storage_offset(), tuple(self.shape),
-                                                             self.stride())
+            data = empty_beside(storage, self.dtype).set_(storage, self.storage_offset(), tuple(self.shape), self.stride())
         made = data if type(self) is Tensor else data.as_subclass(type(self))
         made.requires_grad = self.requires_grad
         if self.grad is not None:

@@ -14,9 +14,15 @@ from mindtorch_v2._C import dtype as DType
 from mindtorch_v2._typed_storage import NAMED_TYPES, TypedStorage
 
 
+def empty_beside(storage: Any, dtype: DType) -> Any:
+    """A tensor without items on the device of a storage, which set_ then gives it."""
+    made = _C._from_data([], dtype, False)
+    return made if storage.device.type == "cpu" else made.to(storage.device)
+
+
 def _rebuild_tensor(storage: Any, storage_offset: int, size: Any, stride: Any) -> Any:
     """A tensor over a typed storage."""
-    return _C._from_data([], storage.dtype, False).set_(storage._untyped_storage, storage_offset, size, stride)
+    return empty_beside(storage._untyped_storage, storage.dtype).set_(storage._untyped_storage, storage_offset, size, stride)
 
 
 def _rebuild_tensor_v2(storage: Any, storage_offset: int, size: Any, stride: Any, requires_grad: bool, backward_hooks: Any,

@@ -293,6 +293,12 @@ def test_streams_are_rebuilt_and_compared(npu: ModuleType) -> None:
     assert repr(side) == f"<torch.npu.Stream device=npu:0 npu_stream={side.npu_stream:#x}>"
 
 
+def test_copies_and_pickles_of_tensors_stay_on_the_device(npu: ModuleType) -> None:
+    x = torch.arange(6.0, device="npu")[1:5:2]
+    for made in (copy.deepcopy(x), pickle.loads(pickle.dumps(x))):
+        assert made.device == x.device and made.tolist() == [1, 3] and made.stride() == x.stride()
+
+
 def test_streams_and_events_are_handles(npu: ModuleType) -> None:
     """A copy of a stream is the stream; a copy of an event would give its handle back twice."""
     stream, event = npu.Stream(-1), npu.Stream().record_event()

@@ -211,17 +211,12 @@ cdef tuple geometry_of(TensorBase t):
 
 cdef object open_shape_of(TensorBase t):
     """The sizes, as the tensor's class has them where they follow from symbols."""
-    if Py_TYPE(<PyObject*>t) != tensor_type and getattr(t, "_has_symbolic_sizes_strides", False):
-        return tuple((<object>t).shape)
-    return shape_of(t)
+    return tuple((<object>t).shape) if is_wrapper(t) and (<object>t)._has_symbolic_sizes_strides else shape_of(t)
 
 
 cdef object shapes_of(object value):
-    if isinstance(value, TensorBase):
-        return open_shape_of(<TensorBase>value)
-    if isinstance(value, (tuple, list)):
-        return [open_shape_of(<TensorBase>v) if isinstance(v, TensorBase) else () for v in value]
-    return ()
+    return [shapes_of(v) for v in value] if isinstance(value, (tuple, list)) else \
+        open_shape_of(<TensorBase>value) if isinstance(value, TensorBase) else ()
 
 
 cdef object saved_inference_tensor():
