@@ -4,6 +4,7 @@
 
 #include "norm.h"
 #include "reduce_exp.h"
+#include "short_row.h"
 
 namespace mt {
 namespace {
@@ -29,6 +30,7 @@ struct Call {
 };
 
 template <class T> T log_sum_exp(const T* x, int64_t n) {
+  if (n >= Block<T>::kItems && n <= kVectors) return short_log_sum_exp(x, n);
   alignas(64) T e[kBlock];
   T max, sum = 0;
   fold_lanes<1, MaxLanes>(x, n, -std::numeric_limits<T>::infinity(), &max);

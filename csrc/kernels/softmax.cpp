@@ -8,13 +8,13 @@
 #include "norm.h"
 #include "reduce_exp.h"
 #include "reduce_moments.h"
+#include "short_row.h"
 
 namespace mt {
 namespace {
 
 constexpr int64_t kWide = 512;  // columns of a panel at a time, at most
 constexpr int64_t kShort = 8;   // items of a row that a vector holds
-constexpr int64_t kVectors = 256;  // and of one that is taken by vectors of 16, at most
 
 // ---- one row ----------------------------------------------------------------------------------------------------
 template <class T> T maximum(const T* x, int64_t n) {
@@ -54,40 +54,15 @@ template <class T, bool kLog> void divide_powers(const T* x, T* y, int64_t n, T 
 #pragma GCC ivdep
   for (int64_t i = 0; i < n; ++i) y[i] = kLog ? x[i] - max - by : y[i] * by;
 }
-// A row of few vectors. The last one overlaps the one before it, so that no loop has an end of its own: such ends would take
-// longer than the row.
-template <class T> struct Block {
-  static constexpr int64_t kItems = 16;
-  typedef T Items __attribute__((vector_size(kItems * sizeof(T))));
-  typedef T Anywhere __attribute__((vector_size(kItems * sizeof(T)), aligned(sizeof(T)), may_alias));
-  static Items load(const T* p) { return *reinterpret_cast<const Anywhere*>(p); }
-  static void store(T* p, Items v) { *reinterpret_cast<Anywhere*>(p) = v; }
-  static Items powers(const T* x, T max) {
-    alignas(64) T e[kItems];
-    for (int64_t j = 0; j < kItems; ++j) e[j] = exp_nonpositive(x[j] - max);
-    return load(e);
-  }
-  template <class F> static T fold(Items v, F f) {
-    v = f(v, __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7));
-    v = f(v, __builtin_shufflevector(v, v, 4, 5, 6, 7, 0, 1, 2, 3, 12, 13, 14, 15, 8, 9, 10, 11));
-    v = f(v, __builtin_shufflevector(v, v, 2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13));
-    v = f(v, __builtin_shufflevector(v, v, 1, 0, 3, 2, 5, 4, 7, 6, 9, 8, 11, 10, 13, 12, 15, 14));
-    return v[0];
-  }
-};
+// A row of few vectors, see short_row.h.
 template <class T, bool kLog> void softmax_vectors(const T* x, T* y, int64_t n) {
   using B = Block<T>;
   alignas(64) T e[kVectors];
   const int64_t whole = (n - 1) / B::kItems * B::kItems, tail = n - B::kItems;
-  const auto greater = [](auto a, auto b) { return b > a ? b : a; };  // a NaN is in the sum anyway
   const auto last = B::load(x + tail);
-  auto most = last;
-  for (int64_t i = 0; i < whole; i += B::kItems) most = greater(most, B::load(x + i));
-  const T max = B::fold(most, greater);
+  const T max = B::maximum(x, whole, last);
   const auto last_power = B::powers(x + tail, max);
-  static constexpr T once[2 * B::kItems] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
-                                            1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
-  auto sum = last_power * B::load(once + B::kItems - (whole - tail));  // without those that are in the vector before
+  auto sum = B::end_of(last_power, whole - tail);
   for (int64_t i = 0; i < whole; i += B::kItems) {
     const auto power = B::powers(x + i, max);
     B::store(e + i, power);

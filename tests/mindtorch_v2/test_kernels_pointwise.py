@@ -177,3 +177,56 @@ def test_reflections_of_any_shape():
                 for turned in (True, False):
                     expected = torch.ormqr(a, tau, c, left, turned)
                     torch.testing.assert_close(to_torch(mt.ormqr(to_ours(a), to_ours(tau), to_ours(c), left, turned)), expected)
+
+
+def test_cross_entropy_of_rows_of_any_length():
+    torch.manual_seed(0)
+    for dtype in (torch.float32, torch.float64):
+        for classes in (1, 7, 15, 16, 17, 31, 32, 33, 100, 255, 256, 257, 1030):
+            x, target = torch.randn(5, classes, dtype=dtype) * 4, torch.randint(0, classes, (5,))
+            x[1, classes // 2] = -torch.inf
+            target[1] = (classes // 2 + 1) % classes
+            x[3, classes - 1] = torch.nan
+            x[4] = 50
+            expected = torch.nn.functional.cross_entropy(x, target, reduction="none")
+            got = mt.nn.functional.cross_entropy(to_ours(x), to_ours(target), reduction="none")
+            torch.testing.assert_close(to_torch(got), expected, equal_nan=True)
+
+
+EQUATIONS = [("ij,jk->ik", (3, 4), (4, 5)), ("ij,jk->ki", (3, 4), (4, 5)), ("ij,jk", (3, 4), (4, 5)), ("ij,ij->i", (3, 4), (3, 4)),
+             ("ij,ij->", (3, 4), (3, 4)), ("ij,ij->", (3, 1), (3, 1)), ("ij,ji->j", (3, 4), (4, 3)), ("bij,bjk->bik", (2, 3, 4), (2, 4, 5)),
+             ("bihd,bjhd->bhij", (2, 3, 4, 5), (2, 6, 4, 5)), ("...ij,...jk->...ik", (2, 3, 4), (2, 4, 5)),
+             ("...ij,...jk->...ik", (2, 1, 3, 4), (7, 4, 5)), ("bij,bjk->bik", (1, 3, 4), (2, 4, 5)), ("ij,kj->ikj", (3, 4), (5, 4)),
+             ("ijk,jl->il", (3, 4, 2), (4, 5)), ("ijk,jl->il", (3, 4, 1), (4, 5)), ("iij,jk->ik", (3, 3, 4), (4, 5)), ("ij,jk->ik", (3, 0), (0, 5)),
+             ("i,i->", (0,), (0,)), ("i,j->ji", (3,), (4,)), ("ab,cb->ca", (3, 4), (1, 4)), (" i j , j k -> i k ", (3, 4), (4, 5))]
+
+
+@pytest.mark.parametrize(("equation", "left", "right"), EQUATIONS)
+def test_einsum_of_two_operands(equation, left, right):
+    for _ in range(2):                                       # the second time by a plan that was made before
+        a, b = torch.randn(left, dtype=torch.float64), torch.randn(right, dtype=torch.float64)
+        ours = [to_ours(t).requires_grad_() for t in (a, b)]
+        expected, got = torch.einsum(equation, a.requires_grad_(), b.requires_grad_()), mt.einsum(equation, *ours)
+        torch.testing.assert_close(to_torch(got.detach()), expected.detach())
+        expected.sum().backward()
+        got.sum().backward()
+        for theirs, mine in zip((a, b), ours, strict=True):
+            torch.testing.assert_close(to_torch(mine.grad), theirs.grad)
+
+
+def test_einsum_refuses_sizes_that_differ():
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="subscript j has size 5 for operand 1 which does not broadcast with previously seen size 4"):
+            mt.einsum("ij,jk->ik", mt.ones(3, 4), mt.ones(5, 6))
+
+
+def test_numbers_put_where_a_mask_is_true():
+    x = torch.randn(6, 7)
+    mask = x > 0
+    for value in (torch.tensor(2.5), torch.tensor([3.0]), torch.tensor(4), torch.tensor(1e-3, dtype=torch.float64)):
+        for view, where in ((x, mask), (x.t(), mask.t()), (x[0], mask[0]), (x[:0], mask[:0]), (x, mask[:, 0])):
+            expected = view.index_put((where,), value)
+            assert torch.equal(to_torch(to_ours(view).index_put((to_ours(where),), to_ours(value))), expected)
+    leaf, number = mt.randn(4).requires_grad_(), mt.tensor(2.0).requires_grad_()
+    leaf.index_put((mt.tensor([True, False, True, True]),), number).sum().backward()
+    assert leaf.grad.tolist() == [0, 1, 0, 0] and number.grad.item() == 3

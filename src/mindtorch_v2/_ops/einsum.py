@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from mindtorch_v2._ops.table import ops, publish_plain
 from mindtorch_v2._ops.view import check_tensors
@@ -143,6 +143,51 @@ def _product(sizes: Iterable[int]) -> int:
     return n
 
 
+class _Plan(NamedTuple):
+    """A product of two operands as one batched matmul: how each is turned, and the result."""
+    turn_a: list[int] | None
+    shape_a: list[int]
+    turn_b: list[int] | None
+    shape_b: list[int]
+    shape: list[int]
+    turn: list[int] | None
+
+
+def _turn(order: list[Any], labels: list[Any]) -> list[int] | None:
+    """Where each label of the order stands, the rest behind; None where nothing moves."""
+    places = [labels.index(c) for c in order] + [i for i, c in enumerate(labels) if c not in order]
+    return None if places == sorted(places) else places
+
+
+@lru_cache(maxsize=512)
+def _plan(equation: str, shape_a: tuple[int, ...], shape_b: tuple[int, ...]) -> _Plan | None:
+    """What _contract does with operands of these shapes; None where it takes more than one product."""
+    (la, lb), out = _parse(equation, (len(shape_a), len(shape_b)))
+    if len(set(la)) != len(la) or len(set(lb)) != len(lb):
+        return None
+    sizes = dict(zip(la, shape_a))
+    if any(sizes.setdefault(c, n) != n for c, n in zip(lb, shape_b)):
+        return None                                          # they broadcast, or do not fit
+    both = [c for c in la if c in lb and sizes[c] != 1]
+    alone = [c for ls, others in ((la, lb), (lb, la)) for c in ls if c not in both and c not in out and sizes[c] != 1]
+    summed, batch = [c for c in both if c not in out], [c for c in la if c in lb and c in out]
+    if alone or not summed:
+        return None
+    rows, columns = [c for c in la if c in out and c not in lb], [c for c in lb if c in out and c not in la]
+    n_batch, n_rows, n_sum, n_columns = (_product(sizes[c] for c in cs) for cs in (batch, rows, summed, columns))
+    made = batch + rows + columns
+    return _Plan(_turn(batch + rows + summed, la), [n_batch, n_rows, n_sum], _turn(batch + summed + columns, lb),
+                 [n_batch, n_sum, n_columns], [sizes[c] for c in made], _turn(out, made))
+
+
+def _planned(plan: _Plan, a: Tensor, b: Tensor) -> Tensor:
+    """One product of two operands as the plan says."""
+    a = (a if plan.turn_a is None else a.permute(plan.turn_a)).reshape(plan.shape_a)
+    b = (b if plan.turn_b is None else b.permute(plan.turn_b)).reshape(plan.shape_b)
+    made = ops.bmm(a, b).reshape(plan.shape)
+    return made if plan.turn is None else made.permute(plan.turn)
+
+
 def einsum(equation: Any = None, *operands: Any) -> Tensor:
     """Sums of products as the equation says, e.g. einsum('bij,bjk->bik', a, b)."""
     if not operands:
@@ -152,6 +197,9 @@ def einsum(equation: Any = None, *operands: Any) -> Tensor:
     if not tensors:
         raise RuntimeError("einsum(): must provide at least one operand")
     check_tensors(tensors, 1)
+    if len(tensors) == 2 and tensors[0]._readable and tensors[1]._readable and \
+            (plan := _plan(equation, tuple(tensors[0].shape), tuple(tensors[1].shape))) is not None:
+        return _planned(plan, *tensors)
     labels, out = _parse(equation, tuple([x.dim() for x in tensors]))
     items = [_diagonals(x, ls, i) for i, (x, ls) in enumerate(zip(tensors, labels))]
     x, have = items[0]

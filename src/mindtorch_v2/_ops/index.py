@@ -10,7 +10,7 @@ from mindtorch_v2._C import _core as core
 from mindtorch_v2._ops import batching, batching_nn, forward
 from mindtorch_v2._ops.reduce import BOOL, INT64, word
 from mindtorch_v2._ops.table import Spec, composite, op, ops
-from mindtorch_v2._ops.view import wrap
+from mindtorch_v2._ops.view import is_plain, wrap
 from mindtorch_v2._tensor import Tensor
 
 UINT8, INT32 = _C._dtype_named("uint8"), _C._dtype_named("int32")
@@ -107,6 +107,10 @@ def _index_put_(self: Tensor, indices: tuple[Tensor | None, ...], values: Tensor
     if values.dtype is not self.dtype and not accumulate and _fills(indices, values):
         core._check_fits(values.item(), self.dtype)
         values = values.to(self.dtype)
+    if not accumulate and _fills(indices, values) and is_plain(self, values) and self.is_cpu and self.is_contiguous():
+        mask: Any = indices[0]
+        if mask.shape == self.shape and self.dim() and mask.is_cpu and mask._readable:
+            return self.masked_fill_(mask, values.item())
     if self.is_meta and any(i is not None and i.is_meta and i.dtype is BOOL for i in indices):
         return self                                  # how many values there are only the mask's values say
     plain, any_place = _plain_indices(self, indices)
