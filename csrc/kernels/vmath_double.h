@@ -264,11 +264,14 @@ inline double erf(double x) {
 // by: within 1 ulp.
 inline __attribute__((always_inline)) double hypot(double x, double y) {
 #if defined(__FMA__) || defined(__ARM_FEATURE_FMA)
-  constexpr uint64_t exponent = 0x7ff0000000000000, subnormal = 0x0008000000000000;
-  const double a = magnitude(x), b = magnitude(y);
-  const uint64_t power = bits_of(a > b ? a : b) & exponent, inverse = 0x7fe0000000000000 - power;
-  const double down = bits<double>(inverse == 0 ? subnormal : inverse), up = bits<double>(power == 0 ? subnormal : power);
-  const double big = (a > b ? a : b) * down, small = (a > b ? b : a) * down, square = big * big;
+  // Powers whose inverse is a normal number: products with others take a hundred cycles.
+  constexpr int64_t exponent = 0x7ff0000000000000, lowest = 0x0010000000000000, highest = 0x7fd0000000000000;
+  const double a = magnitude(x), b = magnitude(y), larger = a > b ? a : b;
+  int64_t power = int64_t(bits_of(larger)) & exponent;
+  power = power < lowest ? lowest : power;
+  power = power > highest ? highest : power;
+  const double down = bits<double>(0x7fe0000000000000 - power), up = bits<double>(power);
+  const double big = larger * down, small = (a > b ? b : a) * down, square = big * big;
   const double root = std::sqrt(__builtin_fma(small, small, square));
   const double excess = __builtin_fma(-small, small, __builtin_fma(root, root, -square)) - __builtin_fma(big, big, -square);
   const double exact = root - excess * double(0.5f / float(root));
