@@ -27,7 +27,7 @@ void sum_finish(const void* s, int64_t n, void* const* out, const FoldParam& q) 
   }
   if constexpr (kMean && P == 2) {
     auto* sums = reinterpret_cast<std::complex<T>*>(to);
-    for (int64_t j = 0; j < n; ++j) sums[j] = complex_over(sums[j], std::complex<T>(T(q.items)));
+    for (int64_t j = 0; j < n; ++j) sums[j] = complex_over(sums[j], std::complex<T>(T(q.items * q.times)));
   }
 }
 
