@@ -332,70 +332,6 @@ cdef dict hooks_at(Node node, int nr):
     return node.pre_hooks[nr]
 
 
-def _is_grad_enabled():
-    return modes().grad or modes().inference and modes().grad_wanted
-
-
-def _set_grad_enabled(bint enabled):
-    """Inference mode records nothing, whatever else is asked for."""
-    modes().grad_wanted = enabled
-    modes().grad = enabled and not modes().inference
-
-
-def _is_inference_mode():
-    return modes().inference
-
-
-def _set_inference_mode(bint enabled):
-    modes().inference = enabled
-
-
-def _set_anomaly(bint enabled, bint check_nan=True):
-    global anomaly, anomaly_nan
-    anomaly, anomaly_nan = enabled, check_nan
-
-
-def _is_anomaly():
-    return anomaly
-
-
-def _is_anomaly_nan():
-    return anomaly_nan
-
-
-def _set_function_off(bint off):
-    previous = modes().function_off
-    modes().function_off = off
-    return previous
-
-
-def _is_function_off():
-    return modes().function_off
-
-
-# ---- for custom functions -------------------------------------------------------------------------------------------
-
-
-def _bump(TensorBase t):
-    bump_version(t)
-
-
-def _set_version(TensorBase t, uint32_t version):
-    """Sets how often a tensor, with all that share its memory, was changed."""
-    if t.shared_version != NULL:
-        t.shared_version.value = version
-    else:
-        t.version = version
-
-
-def _give_history(TensorBase t, Node node, int nr):
-    """t becomes the output number nr of node, which has one."""
-    if not 0 <= nr < node.noutputs:
-        raise IndexError(f"{node.name()} has {node.noutputs} outputs, got number {nr}")
-    t.output_nr, t.requires = nr, True
-    t.fn = node
-
-
 cdef inline TensorBase with_tangents(TensorBase made, TensorBase source):
     """made, which stands for source, with what forward mode has noted for source."""
     if source.extra is not None and "tangents" in source.extra:
@@ -522,3 +458,79 @@ cdef str forward_name(Node node):
     if not found or number and not number.isdigit():
         return name
     return before + number.removesuffix("0")
+
+
+cdef class Packed:
+    """A saved tensor that saved_tensors_hooks has packed, and the history that it gets back when unpacked."""
+    cdef readonly object value, unpack
+    cdef Node fn
+    cdef TensorBase leaf
+    cdef int output_nr
+
+
+cdef Packed pack_tensor(TensorBase t, object pack, object unpack, bint keep_history):
+    cdef Packed packed = Packed.__new__(Packed)
+    cdef uint32_t version = version_of(t)
+    with _no_grad_and_hooks():
+        packed.value, packed.unpack = pack(t), unpack
+    if version_of(t) != version:
+        raise RuntimeError("A saved tensor pack hook is modifying its input in place. Tensors provided as input to pack "
+                           "hook cannot be modified by in-place operations as this can lead to unexpected side-effects. "
+                           "Please open an issue if you need to perform in-place operations on the input to a pack hook.")
+    if keep_history:
+        note_history(packed, t)
+    return packed
+
+
+cdef inline bint is_plain(PyObject* o) noexcept:
+    return Py_TYPE(o) == tensor_type or Py_TYPE(o) == parameter_type
+
+
+def itself(value):
+    return value
+
+
+cdef Packed kept_value(TensorBase t):
+    """t as it is now, whatever becomes of it: copied when it changes."""
+    cdef Packed packed = Packed.__new__(Packed)
+    if t.inference:
+        raise saved_inference_tensor()
+    packed.value, packed.unpack = lazy_clone(t), itself
+    note_history(packed, t)
+    return packed
+
+
+cdef int note_history(Packed packed, TensorBase t) except -1:
+    if needs_grad(t):
+        refresh_view(t)
+        packed.fn, packed.output_nr = <Node>t.fn, t.output_nr
+        if t.fn is None:
+            packed.leaf = t
+    return 0
+
+
+def _pack(TensorBase t, bint keep_history=True):
+    """t packed by the innermost saved_tensors_hooks; None where there are none."""
+    if not has_saved_hooks():
+        return None
+    pack, unpack = own_stacks().saved_hooks[-1]
+    return pack_tensor(t, pack, unpack, keep_history)
+
+
+cdef Packed pack_with(object value, bint released, object pack, object unpack, bint keep_history):
+    """What register_hooks of a saved tensor puts in its place; refuses what cannot be packed."""
+    if released:
+        raise RuntimeError("Calling register_hooks on a saved tensor after it has been freed. Saved intermediate values "
+                           "of the graph are freed when you call .backward() or autograd.grad(). Specify "
+                           "retain_graph=True if you need to backward through the graph a second time or if you need "
+                           "to access saved variables after calling backward.")
+    if value is None:
+        raise RuntimeError("Calling register_hooks on a saved tensor with value None is forbidden")
+    if not isinstance(value, TensorBase):
+        raise RuntimeError("Calling register_hooks on a saved tensor whose hooks have already been set. Hint: only one "
+                           "pair of hooks is allowed at a time.")
+    return pack_tensor(<TensorBase>value, pack, unpack, keep_history)
+
+
+def _pack_with(value, bint released, pack, unpack, bint keep_history):
+    return pack_with(value, released, pack, unpack, keep_history)
