@@ -77,6 +77,7 @@ SIZED = {
     "einsum": lambda x: mindtorch_v2.einsum("ij,kj->ik", x, x), "numel": lambda x: x.sum() / x.numel() + len(x.shape),
     "scale": lambda x: x * x.size(0) ** 0.5 + (x.shape[1] - 1) % 3, "gradient": _grad_of_expanded,
     "out": lambda x: mindtorch_v2.inner(x, x, out=x.new_empty(x.shape[0], x.shape[0])),
+    "split": lambda x: x.split(x.shape[0] // 2)[1] - x.chunk(2, 1)[1].sum(),
     "pad": lambda x: nn.functional.pad(x, (x.shape[0], 1)), "conv": lambda x: nn.functional.conv1d(x[None], x[:, :2][None], None, 1, 1)}
 
 
@@ -106,6 +107,14 @@ def test_symbolic_sizes_are_numbers_with_guards() -> None:
     assert not ones.shape_env.guards and ones(mindtorch_v2.ones(1, 7)).shape == (3, 7)
     with mindtorch_v2._subclasses.FakeTensorMode() as mode:
         assert type(mode.from_tensor(mindtorch_v2.ones(3)).shape[0]) is int
+
+
+@pytest.mark.parametrize("program, guard", [
+    (lambda x: x[x.shape[0] - 1], "Eq(s0 - 1, 3)"),
+    (lambda x: x.split(x.shape[0] // 2)[0], "Eq(-(-s0//(s0//2)), 2)")])
+def test_a_size_that_became_a_number_leaves_a_guard(program: Any, guard: str) -> None:
+    traced = make_fx(program, tracing_mode="symbolic")(mindtorch_v2.randn(4, 6))
+    assert guard in [noted.expr for noted in traced.shape_env.guards]
 
 
 def test_what_out_takes_is_recorded() -> None:

@@ -177,6 +177,8 @@ cdef tuple apply_basic(TensorBase self, object index, int* mask):
             late = with_late(late, dim, index_tensor(item))
             dim += 1
         elif PyLong_Check(item) or (is_scalar_index(item)):
+            if not PyLong_CheckExact(item) and is_symint(item):
+                item = item.__index__()          # notes that the size is this number
             entry = read_int(item)               # runs the object's own __index__: before value is looked at
             if dim >= value.rank:
                 raise IndexError(f"too many indices for tensor of dimension {rank}")

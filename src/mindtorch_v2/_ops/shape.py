@@ -233,8 +233,9 @@ def _split_size(self: Tensor, size: int, dim: int) -> tuple[Tensor, ...]:
             raise RuntimeError("split_size can only be 0 if dimension size is 0, but got dimension size of "
                                f"{total}")
         return (ops.alias(self),)
-    check_parts("split", -(-total // size))
-    return _C._many_views(tuple(ops.slice(self, dim, i, min(i + size, total)) for i in range(0, max(total, 1), size)))
+    count = int(max(-(-total // size), 1))       # a symbolic size stays one but for the number of parts
+    check_parts("split", count)
+    return _C._many_views(tuple([ops.slice(self, dim, i * size, min(i * size + size, total)) for i in range(count)]))
 
 
 op("split(Tensor(a) self, SymInt split_size_or_sections, int dim=0) -> Tensor(a)[]", out=False,
