@@ -495,7 +495,7 @@ cdef Packed kept_value(TensorBase t):
     cdef Packed packed = Packed.__new__(Packed)
     if t.inference:
         raise saved_inference_tensor()
-    packed.value, packed.unpack = lazy_clone(t), itself
+    packed.value, packed.unpack = with_tangents(lazy_clone(t), t), itself
     note_history(packed, t)
     return packed
 

@@ -10,7 +10,7 @@ def _unpack(Packed packed not None):
                         f"{type(value).__name__}")
     if not modes().grad or (packed.fn is None and packed.leaf is None) or value is packed.leaf:
         return value
-    r = alias(<TensorBase>value)
+    r = with_tangents(alias(<TensorBase>value), <TensorBase>value)
     if packed.fn is not None:
         r.fn, r.output_nr, r.requires = packed.fn, packed.output_nr, True
     else:
