@@ -41,14 +41,14 @@ template <class T> struct Block {
   }
 };
 
-// The logarithm of the sum of the powers of such a row.
-template <class T> T short_log_sum_exp(const T* x, int64_t n) {
+// The largest item of such a row and the sum of the powers under it.
+template <class T> void short_powers(const T* x, int64_t n, T* to) {
   using B = Block<T>;
   const int64_t whole = (n - 1) / B::kItems * B::kItems, tail = n - B::kItems;
   const T max = B::maximum(x, whole, B::load(x + tail));
   auto sum = B::end_of(B::powers(x + tail, max), whole - tail);
   for (int64_t i = 0; i < whole; i += B::kItems) sum += B::powers(x + i, max);
-  return max + std::log(B::fold(sum, [](auto a, auto b) { return a + b; }));
+  to[0] = max, to[1] = B::fold(sum, [](auto a, auto b) { return a + b; });
 }
 
 }  // namespace mt

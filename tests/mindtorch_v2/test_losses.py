@@ -94,3 +94,18 @@ def test_margins_refuse_targets_that_are_no_class():
     for target in (-2, 3):
         with pytest.raises(RuntimeError, match="argument #2 'target' is out of range"):
             mt.nn.functional.multilabel_margin_loss(mt.zeros(2, 3), mt.tensor([[0, target, 1]] * 2))
+
+
+@pytest.mark.parametrize("classes", [3, 100, 3000])
+@pytest.mark.parametrize("size", [20.0, 1e4, 1e30])
+def test_cross_entropy_of_large_logits_keeps_its_digits(size: float, classes: int) -> None:
+    """A loss is small beside such logits: all of them alike, and one that leads by a little."""
+    for lead in (0.0, 8.0):
+        logits = torch.full((2, classes), size)
+        logits[0, 1] += lead
+        target = torch.tensor([1, 0])
+        for smoothing in (0.0, 0.1):
+            options = {"reduction": "none", "label_smoothing": smoothing}
+            loss = mt.nn.functional.cross_entropy(to_ours(logits), to_ours(target), **options)
+            expected = torch.nn.functional.cross_entropy(logits.double(), target, **options)
+            torch.testing.assert_close(to_torch(loss).double(), expected, rtol=1e-6, atol=1e-7)

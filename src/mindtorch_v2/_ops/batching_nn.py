@@ -363,17 +363,17 @@ def entropy(call: Call) -> Any:
         return NotImplemented
     x, target, weight = call.full("self"), call.full("target"), call["weight"]
     rows, labels = x.reshape(-1, x.size(-1)), target.reshape(-1)
-    loss, total, peak = ops._cross_entropy(rows, labels, weight, 0, call["ignore_index"], call["label_smoothing"])
-    peak = peak.view(target.shape)
+    loss, total, powers = ops._cross_entropy(rows, labels, weight, 0, call["ignore_index"], call["label_smoothing"])
+    powers = powers.view(*target.shape, 2)
     if call["reduction"] == 0:
-        return loss.view(target.shape), total.expand(call.size), peak
+        return loss.view(target.shape), total.expand(call.size), powers
     kept = target != call["ignore_index"]
     if weight is not None:
         kept = weight[target.masked_fill(~kept, 0)] * kept
     kept = kept.reshape(call.size, -1)
-    total = kept.sum(1, dtype=peak.dtype)
+    total = kept.sum(1, dtype=powers.dtype)
     loss = loss.view(kept.shape).sum(1)
-    return (loss / total).to(x.dtype) if call["reduction"] == 1 else loss, total, peak
+    return (loss / total).to(x.dtype) if call["reduction"] == 1 else loss, total, powers
 
 
 def entropy_slope(call: Call) -> Any:
@@ -385,10 +385,10 @@ def entropy_slope(call: Call) -> Any:
     if call["reduction"] != 0:
         g = g / call.full("total_weight").to(g.dtype) if call["reduction"] == 1 else g
         g = g.view(call.size, *(1,) * (target.dim() - 1)).expand(target.shape)
-    peak = call.full("logsumexp").reshape(-1)
-    total = peak.new_ones(())
+    powers = call.full("powers").reshape(-1, 2)
+    total = powers.new_ones(())
     made = ops._cross_entropy_backward(g.reshape(-1), x.reshape(-1, x.size(-1)), target.reshape(-1), call["weight"], total,
-                                       peak, 0, call["ignore_index"], call["label_smoothing"])
+                                       powers, 0, call["ignore_index"], call["label_smoothing"])
     return made.view(x.shape)
 
 

@@ -426,19 +426,19 @@ def _cross_entropy_rule(self: Tensor, target: Tensor, weight: Tensor | None, red
     _nll_rule(self, target, weight, reduction, ignore_index)
     wide = self.dtype if self.dtype.itemsize > 2 else _C._dtype_named("float32")
     rows = tuple(self.shape[:-1])
-    return [(rows if reduction == 0 else (), self.dtype), ((), wide), (rows, wide)]
+    return [(rows if reduction == 0 else (), self.dtype), ((), wide), ((*rows, 2), wide)]
 
 
 def _cross_entropy_grad(g: Tensor, self: Tensor, target: Tensor, weight: Tensor | None, reduction: int,
-                        ignore_index: int, label_smoothing: float, total_weight: Tensor, logsumexp: Tensor) -> Tensor:
+                        ignore_index: int, label_smoothing: float, total_weight: Tensor, powers: Tensor) -> Tensor:
     if not _C._is_grad_enabled():
-        return ops._cross_entropy_backward(g, self, target, weight, total_weight, logsumexp, reduction, ignore_index,
+        return ops._cross_entropy_backward(g, self, target, weight, total_weight, powers, reduction, ignore_index,
                                            label_smoothing)
-    return _cross_entropy_slope(g, self, target, weight, total_weight, logsumexp, reduction, ignore_index,
+    return _cross_entropy_slope(g, self, target, weight, total_weight, powers, reduction, ignore_index,
                                 label_smoothing)
 
 
-def _cross_entropy_slope(g: Tensor, self: Tensor, target: Tensor, weight: Any, total_weight: Tensor, logsumexp: Tensor,
+def _cross_entropy_slope(g: Tensor, self: Tensor, target: Tensor, weight: Any, total_weight: Tensor, powers: Tensor,
                          reduction: int, ignore_index: int, label_smoothing: float) -> Tensor:
     """The kernel's formula in ops: for gradients of the gradient."""
     classes, kept = self.size(-1), target != ignore_index
@@ -454,7 +454,7 @@ def _cross_entropy_slope(g: Tensor, self: Tensor, target: Tensor, weight: Any, t
 
 _CROSS = "int reduction, int ignore_index, float label_smoothing"
 op(f"_cross_entropy_backward(Tensor grad_output, Tensor self, Tensor target, Tensor? weight, Tensor total_weight, "
-   f"Tensor logsumexp, {_CROSS}) -> Tensor", batch=batching_nn.entropy_slope, variants="",
+   f"Tensor powers, {_CROSS}) -> Tensor", batch=batching_nn.entropy_slope, variants="",
    kernel="cross_entropy_backward",
    rule=lambda grad_output, self, *_: (self.shape, self.dtype))
 # Log-softmax and nll_loss in one pass; of logits (N, C) or (C).
