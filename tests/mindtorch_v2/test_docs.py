@@ -117,7 +117,7 @@ def test_sentences_are_of_ops_that_need_one() -> None:
 def test_names_are_torchs() -> None:
     for ours, theirs in ((torch.add, judge.add), (torch.linalg.inv, judge.linalg.inv), (torch.fft.fft, judge.fft.fft)):
         assert ours.__name__ == theirs.__name__
-    assert (torch.add.__module__, torch.linalg.inv.__module__) == ("mindtorch_v2", "mindtorch_v2.linalg")
+    assert (torch.add.__module__, torch.linalg.inv.__module__) == ("mindtorch_v2", "mindtorch_v2._C._linalg")
     assert inspect.isroutine(torch.add) and torch.add.__qualname__ == "add"
 
 

@@ -59,7 +59,7 @@ REFUSED_BY_DTYPE = {
 # Primitives that neither CANN nor a kernel serves on the npu: their composites do not use them there, or refuse.
 NO_KERNEL = ("_attention _attention_backward _cdist_apart _cdist_slopes _pdist_apart _pdist_slopes "
              "_ctc_ways _ctc_slopes _multi_margin _multi_margin_slopes _multilabel_margin _multilabel_margin_slopes "
-             "_bag_places _order_rows _trigamma "
+             "_bag_places _bag_layout _pair_loss _order_rows _trigamma "
              "_cross_entropy _cross_entropy_backward _householder_product "
              "_tril_indices _triu_indices _linalg_eig _linalg_eigvals _linalg_ldl_factor_ex _linalg_ldl_solve "
              "_recurrent_layer _recurrent_layer_backward _upsample_lanczos2d_aa _upsample_lanczos2d_aa_backward")

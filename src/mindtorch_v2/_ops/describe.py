@@ -23,7 +23,8 @@ _WORDS = {"Tensor": "Tensor", "Tensor[]": "Sequence[Tensor]", "Scalar": "Number"
           "bool[]": "Sequence[bool]", "str": "str", "ScalarType": "dtype", "Device": "device | str | int",
           "Layout": "layout", "MemoryFormat": "memory_format", "Generator": "Generator", "any": "Any"}
 _RESULTS = {"Tensor": "Tensor", "Tensor[]": "tuple[Tensor, ...]", "Scalar": "Number", "int": "int", "float": "float",
-            "bool": "bool", "str": "str", "ScalarType": "dtype", "int[]": "tuple[int, ...]"}
+            "bool": "bool", "str": "str", "ScalarType": "dtype", "int[]": "tuple[int, ...]",
+            "SymInt": "int"}
 
 
 class Written(str):

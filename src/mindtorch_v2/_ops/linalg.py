@@ -261,7 +261,7 @@ def _addr_rule(self: Tensor, vec1: Tensor, vec2: Tensor, beta: complex, alpha: c
            batch=batching.added_outer, autocast={"npu": "lower"}, rule=_addr_rule, node=True, inplace=True,
            npu="aclnnAddr(self, vec1, vec2, beta, alpha, out)", grad=_ADDR_GRAD)
 def _addr(self: Tensor, vec1: Tensor, vec2: Tensor, beta: complex, alpha: complex) -> Tensor:
-    """beta * self + alpha * vec1.outer(vec2), of the dtype that the three are promoted to."""
+    """beta * self + alpha * the outer product of two vectors, of the dtype that the three promote to."""
     _two_vectors(vec1, vec2)
     dtype = core.promote_types(self.dtype, core.promote_types(vec1.dtype, vec2.dtype))
     return ops._addr(self.to(dtype), vec1.to(dtype), vec2.to(dtype), beta=beta, alpha=alpha)

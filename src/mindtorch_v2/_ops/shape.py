@@ -102,7 +102,7 @@ def _stack(tensors: tuple[Tensor, ...], dim: int) -> Tensor:
     _check_stacked(tensors)
     shape = tuple(tensors[0].shape)
     dim = wrap(dim, len(shape) + 1)
-    if dim == len(shape) or len(shape) > 3 and tensors[0].is_contiguous():      # others are views of what cat makes
+    if dim == len(shape) or tensors[0].is_contiguous():
         return ops.cat([t.unsqueeze(dim) for t in tensors], dim)
     return ops.cat(tensors, dim).view(*shape[:dim], len(tensors), *shape[dim:])      # which keeps channels last, as torch
 
