@@ -51,11 +51,11 @@ cdef object symfloat_class = None
 
 
 cdef bint is_symint(object o):
-    return symint_class is not None and isinstance(o, symint_class)
+    return symint_class is not None and PyObject_TypeCheck(o, <PyTypeObject*>symint_class)
 
 
 cdef bint is_symfloat(object o):
-    return symfloat_class is not None and isinstance(o, symfloat_class)
+    return symfloat_class is not None and PyObject_TypeCheck(o, <PyTypeObject*>symfloat_class)
 
 
 cdef ShapeCache seen_tuples, seen_sizes
