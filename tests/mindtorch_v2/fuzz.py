@@ -79,6 +79,7 @@ class Slot:
         self.plan, self.seconds = plan, seconds
         self.notes = mmap.mmap(-1, 16)
         self.errors: Any = tempfile.TemporaryFile()
+        self.folder = tempfile.TemporaryDirectory()      # where calls that write files find a place
         self.results = self.first = self.end = self.child = 0
 
     def start(self, first: int, end: int) -> None:
@@ -94,6 +95,7 @@ class Slot:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         os.dup2(self.errors.fileno(), 2)
         faulthandler.enable(self.errors)
+        os.chdir(self.folder.name)
         given = 0
         try:
             for turn in range(self.first, self.end):

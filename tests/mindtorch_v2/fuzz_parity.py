@@ -437,10 +437,12 @@ class Job:
         self.units, self.seed, self.seconds = units, seed, seconds
         self.notes = mmap.mmap(-1, 32)
         self.log = tempfile.TemporaryFile("w+", buffering=1)
+        self.folder = tempfile.TemporaryDirectory()      # where calls that write files find a place
 
     def start(self) -> int:
         pid = os.fork()
         if pid == 0:
+            os.chdir(self.folder.name)
             child(self.units, self.seed, self.seconds, self.notes, self.log)
         return pid
 
